@@ -120,7 +120,11 @@ def _parameters(
     function: Callable[..., Any], count: int, signature: str, title: str
 ) -> tuple[list[str], list[inspect.Parameter]]:
     """The names of `count` arrays, and the parameters beyond them, which are scalars."""
-    params = list(inspect.signature(function).parameters.values())
+    try:
+        given = inspect.signature(function).parameters.values()
+        params = [p.replace(name=unicodedata.normalize("NFKC", p.name)) for p in given]
+    except ValueError as error:  # it has none, or a reserved word in other letters is a name
+        raise InputError(f"{title}: {error}") from None
     spread = [p.name for p in params if p.kind is p.VAR_POSITIONAL]
     named = [p for p in params if p.kind is p.KEYWORD_ONLY]
     fixed = [p for p in params if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
@@ -236,5 +240,7 @@ def _call(
         else:  # cProfile's is no function, and starts itself
             before.enable()
         INNER_NAMES.reset(token)
-    own = {a.node: k for k, a in seen.items() if a.node.op != "input"}
+    # In letters that Python reads as plain ones, such as bold ones, `if` can be a variable.
+    named = {k: a.node for k, a in seen.items() if not keyword.iskeyword(k)}
+    own = {n: k for k, n in named.items() if n.op != "input"}
     return result, own, inner

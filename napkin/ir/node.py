@@ -7,6 +7,7 @@ subterms are shared without a pass that looks for them.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, NamedTuple, cast
@@ -139,6 +140,15 @@ def number(value: float | int | bool) -> Node:
 def in_kind(value: float, kind: Kind) -> float:
     """`value` in an item type: a whole number is held in int32, which has no infinity."""
     return value if kind == "real" else int(max(min(value, INT32[-1]), INT32[0]))
+
+
+def stabilises(n: Node) -> bool:
+    """Whether `n` is a maximum that starts from a finite value, to keep exponentials in range.
+
+    It may lose a NaN, which then stands in the sum of those exponentials.
+    """
+    extremum = n.op in REDUCTIONS and REDUCTIONS[n.op].order and n.kind == "real"
+    return bool(extremum) and math.isfinite(float(str(n.params[1])))
 
 
 def over(n: Node) -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 An input has the type that the signature gives it: `x d:fp8`, `c g b:int4`. A cast at the top of an
 array says how that is stored, wherever it is: `nk.cast(L, "fp32")` as an output of a plan in bf16,
-or between two of its kernels. The type belongs to the term, and a kernel that reads the array reads
-a leaf that names it. Here is the one place that decides.
+or between two of its kernels. A maximum that keeps exponentials in range is stored in fp32: it is
+the lowest float32 where a query sees no key, which 16 bits round to -inf, and -inf - (-inf) is NaN.
+The type belongs to the term, and a kernel that reads the array reads a leaf that names it. Here is
+the one place that decides.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from napkin.ir.infer import pointwise, rebuilt
-from napkin.ir.node import Kind, Node, node
+from napkin.ir.node import Kind, Node, node, stabilises
 from napkin.ir.taking import read_axes
 from napkin.ir.types import PACKED, STORAGE
 
@@ -40,7 +42,7 @@ def leaf(name: str, axes: Iterable[str], kind: Kind, dtype: str = "") -> Node:
 
 def own_type(n: Node) -> str:
     """The storage type that an array asks for: of a cast of reals, or of a tensor that is given or
-    was stored in one; "" where it has the plan's.
+    was stored in one, or of a maximum that keeps exponentials in range; "" where it has the plan's.
 
     Kernels compute in float32, so what is cast to fp64 on the way is stored in fp32.
     """
@@ -48,6 +50,8 @@ def own_type(n: Node) -> str:
         return own_type(n.args[0])
     if n.op == "cast" and n.kind == "real":
         return "fp32" if n.params[0] == "fp64" else str(n.params[0])
+    if stabilises(n):
+        return "fp32"
     name = n.params[0] if n.op == "input" else None
     return name.dtype if isinstance(name, Tensor) else ""
 

@@ -104,8 +104,6 @@ def _stores(
         n = program.tails.get(o.name)
         if n is None or n.kind != "real" or n.op == "scatter" or o.name in kernel.added:
             continue
-        if o.name in program.fills:
-            continue
         whole = program.shape(n) == program.shape_of(o.axes)
         if (
             whole

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Sequence
 
 from napkin.algebra.terms import identity, is_operand, is_read
-from napkin.ir.node import REDUCTIONS, Node, over
+from napkin.ir.node import REDUCTIONS, Node, over, stabilises
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.dots import EXACT_SUM, Dot, contracted, dot_of, multiplied_as, multiplies
 from napkin.lower.emit_block import Block
-from napkin.lower.pointwise import TILES, as_kind, stabilises
+from napkin.lower.pointwise import TILES, as_kind
 from napkin.lower.program import Join
 from napkin.lower.syntax import Expr
 
@@ -33,11 +33,10 @@ def reduction(into: Block, n: Node) -> Expr:
 def joined(into: Block, join: Join, lane: int) -> Expr:
     """What lanes hold of a state, reduced along their dimension."""
     value = into.value(join.of)
-    if not join.op:
+    if join.like is None:
         return value
-    op = _combined(join.like) if join.like is not None else join.op
     dims = list(into.program.shape(join.of))
-    return _reduce_dims(into, op, value, dims, into.program.dims[lane])
+    return _reduce_dims(into, _combined(join.like), value, dims, into.program.dims[lane])
 
 
 def _first(into: Block, n: Node, value: Expr, dims: list[int]) -> tuple[Expr, list[int]]:

@@ -116,7 +116,7 @@ def _joined(program: Program, loop: Loop, warps: int) -> Loop:
     tiled = tuple(a for a in program.kernel.axes if program.tiles[a] > 1)
     joins = _joins(program.kernel, loop, tiled)
     # A lane past the end of short rows has folded nothing: as a merge has it, a mean of it is 0.
-    steps = {x: joins[x].of if not joins[x].op else n for x, n in loop.steps.items()}
+    steps = {x: joins[x].of if joins[x].like is None else n for x, n in loop.steps.items()}
     return replace(loop, steps=steps, joins=joins)
 
 
@@ -184,12 +184,10 @@ def _join(merge: Node, states: Sequence[State], step: Node) -> Join:
     states alone treats two alike, as those of scans do not, which no loop of lanes has."""
     sides = [{x.leaf(tag) for x in states} for tag in ("left", "right")]
     if set(postorder([merge])).isdisjoint(sides[0] | sides[1]):
-        return Join("", merge, None)
+        return Join(merge, None)
     left, right = merge.args
     swapped = substitute([left], {x.leaf("left"): x.leaf("right") for x in states})[left]
     assert swapped is right
     assert sides[1].isdisjoint(postorder([left]))
-    op = next(r.name for r in REDUCTIONS.values() if r.combine == merge.op)
-    reduced = next((a for a in step.args if a.op == op), None)
-    assert op == "sum" or reduced is not None  # of another, `Join.like` says which function it is
-    return Join(op, left, reduced)
+    folds = (a for a in step.args if a.op in REDUCTIONS)
+    return Join(left, next(a for a in folds if REDUCTIONS[a.op].combine == merge.op))

@@ -7,13 +7,11 @@ powers of negative numbers, and its maximum loses a NaN.
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from napkin.algebra.signs import sign
-from napkin.algebra.terms import identity
-from napkin.ir.node import FLOOR, REDUCTIONS, Kind, Node, number
+from napkin.ir.node import FLOOR, Kind, Node, number, stabilises
 from napkin.ir.operators import POINTWISE
 from napkin.lower import syntax as sx
 from napkin.lower.spelling import Language
@@ -67,15 +65,6 @@ def as_kind(lang: Language, kind: Kind, a: Node, value: Expr) -> Expr:
     if a.constant:
         return sx.binary(value, "+", 0.0) if kind == "real" else value
     return sx.method(value, "to", lang.word(TILES[kind]))
-
-
-def stabilises(n: Node) -> bool:
-    """Whether `n` is a maximum that starts from a finite value, to keep exponentials in range.
-
-    It may lose a NaN, which then stands in the sum of those exponentials.
-    """
-    extremum = n.op in REDUCTIONS and REDUCTIONS[n.op].order and n.kind == "real"
-    return bool(extremum) and math.isfinite(identity(n))
 
 
 def _typed(lang: Language, n: Node, a: Node, value: Expr) -> Expr:

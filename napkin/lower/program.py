@@ -30,12 +30,11 @@ class Join:
     """How the states that lanes have kept of one state become one.
 
     Attributes:
-        op: the reduction over lanes; "" where it is computed from states that are joined.
         of: the term that is reduced, over what lanes hold ("left") and joined states ("new").
-        like: the reduction of the loop that does the same with a chunk, where there is one.
+        like: the reduction of the loop that does the same with a chunk; None where `of` is computed
+            from states that are joined, and not reduced.
     """
 
-    op: str
     of: Node
     like: Node | None
 

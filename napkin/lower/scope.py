@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import keyword
-import unicodedata
 from functools import cached_property
 
 from napkin.ir.key_sets import boxes_of, spec_of
@@ -81,9 +79,7 @@ class Scope:
 
     def _name(self, key: object, wanted: str) -> str:
         if key not in self._names:
-            wanted = unicodedata.normalize("NFKC", wanted)  # as Python reads it
-            base = wanted if wanted.isidentifier() and not keyword.iskeyword(wanted) else "value"
-            self._names[key] = numbered(base, self._used, "_")
+            self._names[key] = numbered(wanted, self._used, "_")
             self._used.add(self._names[key])
         return self._names[key]
 

@@ -35,7 +35,8 @@ def trimmed(body: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 
 class _Without(ast.NodeTransformer):
-    """Takes statements out, and branches and loops that are left with none."""
+    """Takes statements out. A branch may be left with none; a loop is not, since all that loops
+    compute is stored or read after them."""
 
     def __init__(self, idle: Collection[ast.stmt]) -> None:
         self.idle = idle
@@ -43,13 +44,7 @@ class _Without(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
         return None if node in self.idle else node
 
-    def visit_If(self, node: ast.If) -> ast.stmt | None:
+    def visit_If(self, node: ast.If) -> ast.stmt:
         self.generic_visit(node)
-        if not node.body and not node.orelse:
-            return None
         node.body = node.body or [ast.Pass()]
         return node
-
-    def visit_For(self, node: ast.For) -> ast.stmt | None:
-        self.generic_visit(node)
-        return node if node.body else None

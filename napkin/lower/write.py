@@ -54,11 +54,11 @@ class _Kernel:
         return [index, *self.places.steps(), *groups]
 
     def _one_by_one(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """A loop of one program instance over groups; with boxes it is flattened with the loop
-        inside, so that a group's first chunks are loaded while the one before it is finished."""
+        """A loop of one program instance over groups; where descriptors serve its boxes it is
+        flattened with the loop inside, so that a group's first chunks are loaded while the one
+        before it is finished."""
         first, step = (self.lang(x, 0) for x in ("program_id", "num_programs"))
-        boxed = {"flatten": sx.name(DESCRIPTORS)} if self.program.boxes else {}
-        groups = self.lang("range", first, GROUPS, step, **boxed)
+        groups = self.lang("range", first, GROUPS, step, flatten=sx.name(DESCRIPTORS))
         return [
             comment("the groups of this program instance"),
             sx.assign(GROUPS, self.places.groups()),

@@ -141,9 +141,9 @@ def program_of(choice: Choice) -> Program:
 
 def resolved(choice: Choice, program: Program) -> Choice | None:
     """A choice with what of its schedule serves its program; None where its instances are
-    persistent and there is one group alone, or a streamed operand comes in no box."""
-    kernel = choice.kernel
+    persistent and there is one group alone, or not all that is streamed comes in boxes."""
+    kernel, boxes = choice.kernel, program.boxes.keys()
     streamed = {a.leaf for a in kernel.reads if kernel.stream.carried(a.leaf.axes)}
-    if choice.schedule.persistent and not (kernel.group and streamed <= program.boxes.keys()):
+    if choice.schedule.persistent and not (kernel.group and boxes and streamed <= boxes):
         return None
     return replace(choice, schedule=program.schedule)

@@ -49,12 +49,13 @@ LAST = {rare.looked_up: 8, rare.blocks: 6}
 """Of seeds from `RESUMED` on, beside."""
 
 RARER = {
-    rarer_keys.sides: 110, rarer_keys.boxes: 24, rarer_keys.rising: 30, rarer_keys.residues: 16,
-    rarer_keys.placed: 12, rarer_keys.side_by_side: 9, rarer_keys.keyed: 10, rarer_keys.slots: 8,
-    rarer.pointwise: 22, rarer.lanes: 18, rarer.long_held: 8, rarer.bytes_: 18, rarer.scaled_by: 20,
-    rarer.long_lines: 10, rarer.patches: 18, rarer.casts: 16, rarer.sorted_rows: 8,
-    rarer.recurrent: 4, rarer.exponents: 7, rarer.renamed: 9, rarer.nowhere: 10, rarer.alike: 3,
-    rarer.deep: 5, scans.distances: 20,
+    rarer_keys.sides: 220, rarer_keys.boxes: 30, rarer_keys.rising: 40, rarer_keys.residues: 16,
+    rarer_keys.placed: 12, rarer_keys.side_by_side: 9, rarer_keys.keyed: 10, rarer_keys.slots: 14,
+    rarer.pointwise: 24, rarer.lanes: 18, rarer.long_held: 14, rarer.bytes_: 30,
+    rarer.scaled_by: 34, rarer.long_lines: 14, rarer.patches: 20, rarer.casts: 18,
+    rarer.sorted_rows: 18, rarer.recurrent: 4, rarer.exponents: 20, rarer.renamed: 9,
+    rarer.nowhere: 18, rarer.alike: 3, rarer.deep: 5, rarer.scanned: 10, rarer.numbers: 14,
+    scans.distances: 20,
 }  # fmt: skip
 """Of seeds from `KINDS` on, most of which begin with one of these."""
 

@@ -68,6 +68,7 @@ class Drawing:
     Attributes:
         more: whether it may draw what came later (`MORE`).
         rules: the rules of a user that it has.
+        nested: whether it is to be written in expressions that are long.
         pool: the values that later steps may read.
     """
 
@@ -75,6 +76,7 @@ class Drawing:
         self.seed, self.rng = seed, random.Random(seed)
         self.more = seed >= MORE
         self.rules: list[str] = []
+        self.nested = False
         self.hard = self.rng.random() < 0.15
         self.sizes: dict[str, int] = {}
         axes, names = (AXES, NAMES) if seed < RARE else (AXES + LONG_AXES, NAMES + LONG_NAMES)
@@ -235,7 +237,20 @@ class Drawing:
         ).used()
         found = self._woven(_sized(made))
         found = replace(found, chained=self.chance(0.08), rules=tuple(dict.fromkeys(self.rules)))
-        return replace(found, nested=self.seed >= KINDS and self.chance(0.35))
+        return self._said(found) if self.seed >= KINDS else found
+
+    def _said(self, made: Program) -> Program:
+        """The program as one of several ways to write it: with names or without, with another
+        diagram that it calls, or with storage types that are said afterwards."""
+        if self.chance(0.1):
+            inputs = (
+                replace(i, storage=self.rng.choice(("fp16", "bf16", "fp32")))
+                if i.kind == "real" and not i.storage and self.chance(0.6) else i
+                for i in made.inputs
+            )  # fmt: skip
+            made = replace(made, inputs=tuple(inputs), stored=self.chance(0.7))
+        called = self.rng.randint(1, len(made.steps)) if self.chance(0.15) else 0
+        return replace(made, nested=self.chance(0.35) or self.nested, called=called)
 
     def _woven(self, made: Program) -> Program:
         if not self.chance(0.12 if self.more else 0.06) or not made.inputs:

@@ -23,7 +23,7 @@ import numpy as np
 import programs
 from elsewhere import ELSEWHERE, WHY_RULE
 from programs import Program
-from written import apart
+from written import apart, called
 
 RULE = "algebra/rule.py"
 """Where rules are applied."""
@@ -241,6 +241,8 @@ def of_program(program: Program) -> set[str]:
     out |= {"several outputs"} if len(program.outputs) > 1 else set()
     out |= {"composed"} if apart(program) is not None else set()
     out |= {"nested"} if program.nested else set()
+    out |= {"stored"} if program.stored else set()
+    out |= {"called"} if called(program) is not None else set()
     return out | ({"woven"} if program.weave[0] else set())
 
 

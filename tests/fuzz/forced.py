@@ -7,11 +7,13 @@ import math
 import random
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TypeVar
 
 import candidates
 from candidates import H100, Term
 
+from napkin.count.residency import live_set
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import handed, part_axis, parted, why_not_parted
@@ -42,7 +44,7 @@ SETTINGS = 400
 """Tiles of a kernel among which one is drawn."""
 
 LANES = 2**17
-"""Values along all axes of a tile, at most: more take an interpreter long."""
+"""Values of a tile, at most: more take an interpreter long."""
 
 SORTED = 2**9
 """The same where they are sorted, by one value after another."""
@@ -53,6 +55,9 @@ minutes to compile."""
 
 TURNS = 48
 """Groups and chunks, at most: an interpreter takes milliseconds for each."""
+
+REDRAWN = 6
+"""Times that tiles are drawn of which threads hold too much."""
 
 WARPS = 8
 """Warps of a group, at most."""
@@ -70,6 +75,9 @@ WIDE = 512
 TRIED = 6
 """Kernels of warpgroups that are written until one can be."""
 
+FUSED = 0.3
+"""How often one kernel computes as much as one may, where kinds are drawn."""
+
 T = TypeVar("T")
 
 
@@ -80,6 +88,9 @@ class Forcing:
         sizes: what the plans will run at.
         kinds: whether rare kinds of labels and tiles are drawn as often as common ones, and groups
             may add in memory.
+
+    Attributes:
+        fused: whether one kernel computes as much as one may, and no two compute a term.
     """
 
     def __init__(
@@ -91,7 +102,7 @@ class Forcing:
         kinds: bool = False,
     ) -> None:
         self.diagram, self.sizes, self.dtype, self.rng = diagram, dict(sizes), dtype, rng
-        self.kinds = kinds
+        self.kinds, self.fused = kinds, False
         self.alike = Memo(dtype, H100)
         self.terms = list(candidates.terms(diagram, squared=False))
         if kinds:
@@ -99,8 +110,9 @@ class Forcing:
         if dtype != "fp32":
             self.terms = [t for t in self.terms if t.law != "as it is"] or self.terms
 
-    def plan(self) -> Plan | None:
+    def plan(self, fused: bool = False) -> Plan | None:
         """A plan; None where what was drawn is none."""
+        self.fused = fused
         term = self.rng.choice(self.terms)
         sizes = term.sizes({a: max(1, n) for a, n in self.sizes.items()})
         points = candidates.drawn_points(term, sizes, self.rng)
@@ -147,6 +159,9 @@ class Forcing:
         if self.rng.random() > SPECIALISED or not may_specialise(kernel, self.dtype, H100):
             return None
         sizes = self._long(kernel, alone.sizes, WIDE)
+        if self.kinds and self.rng.random() < 0.7:  # a group holds columns whole, if few
+            columns = {a for _, columns, _ in live_set(kernel).products for a in columns}
+            sizes |= {a: alone.sizes[a] for a in columns.intersection(alone.sizes)}
         found = [c for part in specialised_choices(kernel, sizes, self.dtype, H100) for c in part]
         self.rng.shuffle(found)
         return next((c for c in found[:TRIED] if _writes(c)), None)
@@ -159,7 +174,7 @@ class Forcing:
         while i >= 0:
             begins = list(range(max(0, i - candidates.LONGEST + 1), i + 1))
             self.rng.shuffle(begins)
-            if self.rng.random() < 0.5:
+            if self.fused or self.rng.random() < 0.5:
                 begins.sort()
             for j in begins:
                 if not frontier.wanted(j, i):
@@ -194,7 +209,7 @@ class Forcing:
     def _kernels(self, known: Known, form: Form, pieces: Pieces, sizes):
         """One kernel for a run, or two that pass the states of parts or add in memory."""
         ours = dict(zip(known.first.tensors, form.tensors, strict=True))
-        adding = list(self._adding(known))
+        adding = [] if self.fused and known.search.kernels else list(self._adding(known))
         for _ in range(4):
             if adding and (not known.search.kernels or self.rng.random() < 0.5):
                 pair = self.rng.choice(adding)
@@ -203,7 +218,9 @@ class Forcing:
                     return made
                 continue
             kernel = self._drawn(known.search.kernels, _labelled)
-            if self.rng.random() < 0.15 and not why_not_parted(kernel):
+            if self.fused:
+                made = [self._planned(kernel, ours, sizes)]
+            elif self.rng.random() < 0.15 and not why_not_parted(kernel):
                 made = self._in_parts(kernel, ours, sizes)
             elif both := self._blocked(kernel) or self._resumed(kernel, sizes):
                 made = self._both(*both, ours, sizes)
@@ -239,16 +256,16 @@ class Forcing:
         return [self._planned(first, ours, sizes), self._planned(second, ours, sizes)]
 
     def _planned(self, kernel: Kernel, ours: Mapping[str, str], sizes) -> PlannedKernel | None:
-        tiles = self._tiles(kernel, sizes)
+        drawn = (self._tiles(kernel, sizes) for _ in range(REDRAWN if self.kinds else 1))
+        held = ((t, _warps(kernel, t)) for t in drawn if t is not None)
+        tiles, least = next((x for x in held if x[1] <= WARPS), (None, 0))
         if tiles is None:
             return None
         often = 0.5 if self.kinds else 0.3
         item = described_bytes(self.dtype, H100) if self.rng.random() < often else 0
         blocks = Launching(kernel, 4).in_blocks(tiles)
         rows = 4 if blocks is not None and self.rng.random() < 0.2 else 0
-        warps = max(self.rng.choice((1, 2, 4, 4, 8)), _warps(kernel, tiles))
-        if warps > WARPS:
-            return None
+        warps = max(self.rng.choice((1, 2, 4, 4, 8)), least)
         plain = kernel.visits is None and len(kernel.stream.passes) == 1 and not kernel.part
         lasting = self.rng.choice((0, 1, 3)) if item and plain else 0
         for programs in (lasting, 0):
@@ -291,9 +308,17 @@ class Forcing:
     def _small(self, kernel: Kernel, tiles: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
         """Whether an interpreter runs it in moments: few lanes, few groups, few chunks."""
         lanes = math.prod(tiles[a] for a in kernel.axes)
+        if self.kinds:  # no tile has all axes
+            lanes = max(math.prod(tiles[a] for a in axes) for axes in _together(kernel))
         turns = math.prod(-(-sizes[a] // tiles[a]) for a in kernel.axes)
         sorts = any(n.op == "sort" for n in postorder(o.node for o in kernel.outputs))
         return lanes <= (SORTED if sorts else LANES) and turns <= TURNS
+
+
+@lru_cache(maxsize=64)
+def _together(kernel: Kernel) -> frozenset[tuple[str, ...]]:
+    """The axes of each term of a kernel."""
+    return frozenset(tuple(a for a in n.axes if a in kernel.axes) for n in postorder(kernel.terms))
 
 
 def _labelled(kernel: Kernel) -> Hashable:
@@ -341,5 +366,5 @@ def plans(
 ) -> Sequence[Plan]:
     """Some plans of a diagram, of rare kinds as often as of common ones where `kinds` are drawn."""
     forcing = Forcing(diagram, sizes, dtype, rng, kinds)
-    found = (forcing.plan() for _ in range(2 * most))
+    found = (forcing.plan(kinds and rng.random() < FUSED) for _ in range(2 * most))
     return list(itertools.islice((p for p in found if p is not None), most))

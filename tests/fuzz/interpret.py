@@ -47,6 +47,9 @@ WIDE = 17
 SPECIALISED = 8
 """Plans among which one with warpgroups is looked for."""
 
+SHORT = 3
+"""Programs of which one has a plan in 16 bits, of kernels whose groups are by themselves."""
+
 EVERY = 0.3
 """How often the planner stores every array between reductions."""
 
@@ -114,9 +117,12 @@ def interpreted(program: Program, seed: int) -> None:
         for plan in plans(diagram, sizes, "fp32", rng, PLANS, seed >= KINDS):
             COUNTS["plans that add in memory"] += bool(plan.accumulates)
             Case(program, plan, sizes, seed).check()
+    if seed >= KINDS and seed % SHORT == 0:
+        for plan in plans(diagram, program.sizes, rng.choice(("bf16", "fp16")), rng, 1, True):
+            Case(program, plan, program.sizes, seed).check()
     if seed % 4 == 0:
         planned(program, diagram, seed)
-    elif any(n >= WIDE for n in program.sizes.values()):
+    if (seed % 4 or seed >= KINDS) and any(n >= WIDE for n in program.sizes.values()):
         specialised(program, diagram, seed, rng)
     if seed >= KINDS and seed % HANDMADE == 2:
         handmade(program, diagram, seed, rng)
@@ -137,11 +143,15 @@ def specialised(program: Program, diagram, seed: int, rng: random.Random) -> Non
     """A plan with kernels of warpgroups, if one is drawn."""
     dtype = rng.choice(("bf16", "fp16"))
     forcing = Forcing(diagram, program.sizes, dtype, rng, seed >= KINDS)
-    found = (p for p in (forcing.plan() for _ in range(SPECIALISED)) if p is not None and p.given)
+    tried = (forcing.plan(seed >= KINDS and i % 2 == 0) for i in range(SPECIALISED))
+    found = (p for p in tried if p is not None and p.given)
     plan = next(found, None)
-    if plan is not None:
-        COUNTS["plans with warpgroups"] += 1
-        Case(program, plan, program.sizes, seed, specialised=True).check()
+    if plan is None:
+        return
+    COUNTS["plans with warpgroups"] += 1
+    Case(program, plan, program.sizes, seed, specialised=True).check()
+    if seed >= KINDS:  # more of them are drawn, for why kernels do not run as warpgroups
+        list(found)
 
 
 def ragged(program: Program, rng: random.Random) -> dict[str, int] | None:
@@ -173,10 +183,11 @@ def planned(program: Program, diagram, seed: int) -> None:
     bytes8 = any(i.storage == "fp8" for i in program.inputs)
     on = rng.choice(("h100", "b200") if bytes8 else ("h100", "h100", "a100", "b200"))
     stored = "every" if rng.random() < EVERY else None
+    dtype = rng.choice(("fp32", "bf16", "fp16")) if seed >= KINDS and stored else "fp32"
     square = squares(diagram) and not program.hard and rng.random() < SQUARES
     with mock.patch.object(fitting, "available", return_value=False):  # nothing is launched
         how = {"materialise": stored, "multiply_out": square, "deterministic": seed < KINDS}
-        plan = derive(diagram, on, large, "fp32", **how)
+        plan = derive(diagram, on, large, dtype, **how)
     sizes = dict(program.sizes)
     while turns(plan, sizes) > LASTING and max(sizes.values()) > 1:
         if (smaller := halved(program, sizes)) is None:

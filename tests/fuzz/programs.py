@@ -174,6 +174,8 @@ class Program:
         rules: rules of rewriting that a user added (`added`), which the planner may apply.
         weave: axes that the whole program is mapped over, and the inputs that gain them.
         nested: whether what is read once or twice is written where it is read, and has no name.
+        called: how many of its first steps are a diagram that it calls, if they may be one.
+        stored: whether storage types of inputs are said by `Diagram.stored`.
     """
 
     inputs: tuple[Input, ...]
@@ -186,6 +188,8 @@ class Program:
     rules: tuple[str, ...] = ()
     name: str = "drawn"
     nested: bool = False
+    called: int = 0
+    stored: bool = False
 
     def used(self) -> Program:
         """The program without what no result depends on."""

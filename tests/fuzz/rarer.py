@@ -37,7 +37,8 @@ def pointwise(d: Drawing) -> Ref:
         elif way == "two":
             x = _pair(d, x)
         elif way == "test":
-            x = d.step("where", _test(d, x), x, d.rng.choice((d.pick(), 0.0, -0.0)))
+            test = _test(d, x) if d.chance(0.7) else _whole(d)  # any number but 0
+            x = d.step("where", test, x, d.rng.choice((d.pick(), 0.0, -0.0)))
         else:
             x = d.step(d.rng.choice(("add", "mul")), x, _whole(d))
     return x
@@ -89,7 +90,16 @@ def deep(d: Drawing) -> Ref:
 def casts(d: Drawing) -> Ref:
     """Values that are rounded within a kernel, or made whole, and computed with."""
     x = d.pick(1)
-    way = d.rng.choice(("rounded", "rounded", "whole", "truth", "wide"))
+    way = d.rng.choice(("rounded", "rounded", "whole", "truth", "wide", "fp8"))
+    if way == "fp8":  # which holds numbers up to 448
+        near = d.step(d.rng.choice(("tanh", "sigmoid", "cos")), x)
+        y = d.step("cast", near, dtype="fp8", kind="real", public=False)
+        if d.chance(0.4):
+            d.outputs.append(y)
+        if d.chance(0.4):
+            return d.step("contract", y, d.input((d.axes_of(y)[0], d.axis(16))),
+                          over=d.axes_of(y)[0])  # fmt: skip
+        return d.step("add", y, d.rng.choice((0.5, d.pick())))
     if way == "rounded":
         dtype = d.rng.choice(("bf16", "fp16", "fp32"))
         y = d.step("cast", d.step(d.rng.choice(("tanh", "abs", "neg")), x), dtype=dtype,
@@ -113,9 +123,7 @@ def scaled_by(d: Drawing) -> Ref:
     x = d.pick(1)
     s = d.step("scalar", public=False, name=f"by{len(d.made)}", value=d.rng.choice((0.5, 1.5)))
     size = d.step("size", over=d.rng.choice(tuple(d.sizes)), public=False)
-    way = d.rng.choice(
-        ("product", "root", "test", "start", "alone", "kind", "kind", "truth", "truth")
-    )
+    way = d.rng.choice(("product", "root", "test", "start", *["alone", "kind", "truth"] * 3))
     if way == "kind":  # of a function of reals
         return d.step("hypotenuse", x, size)
     if way == "truth":  # in arithmetic
@@ -237,7 +245,7 @@ def exponents(d: Drawing) -> Ref:
     q, x, e = d.axis(d.rng.choice((3, 17))), d.axis(d.rng.choice((7, 40))), d.axis(16)
     S = d.step("contract", d.input((q, e)), d.input((x, e)), over=e)
     by = d.rng.choice((0.25, 2.0, 0.5))
-    way = d.rng.choice(("twice", "plain", "softmax", "softmax", "halved"))
+    way = d.rng.choice(("twice", "plain", *["softmax"] * 4, "halved"))
     V = d.input((x, d.axis()))
     T = d.step("mul", S, by)
     if way == "softmax":  # whose scale is written as a product of scales
@@ -251,6 +259,30 @@ def exponents(d: Drawing) -> Ref:
     Z = d.step("sum", d.step("exp", d.step("sub", T, top)), over=x)
     y = d.step("contract", P, V, over=x)
     return d.step("div", y, Z) if way == "twice" else y
+
+
+def scanned(d: Drawing) -> Ref:
+    """Long rows, of which each position is sorted or summed up along what a group holds."""
+    q, x = d.axis(d.rng.choice((1, 3, 16))), d.axis(d.rng.choice((200, 512, 2000)))
+    h = d.axis(d.rng.choice((2, 4)))
+    X = d.step(d.rng.choice(("cumsum", "sort")), d.input((q, h, x)), over=h)
+    return d.step(d.rng.choice(("sum", "max", "mean")), X, over=(h, x))
+
+
+def numbers(d: Drawing) -> Ref:
+    """Results that no array has a part in, and products of whole numbers alone."""
+    a, x = d.axis(), d.pick(1)
+    if d.chance(0.5):
+        size = d.step("size", over=d.rng.choice(d.axes_of(x)), public=False)
+        s = d.step("scalar", public=False, name=f"by{len(d.made)}", value=1.5)
+        by = d.step(d.rng.choice(("pow", "mul")), size, d.rng.choice((0.5, -1.0)), public=False)
+        d.outputs.append(d.step("mul", by, s, public=False) if d.chance(0.5) else by)
+        return d.step("mul", x, by)
+    n, m = d.input((d.axis(16), a), "int"), d.input((a, d.axis(16)), "int")
+    half = d.step("mul", n, 0.5, public=False)
+    y = d.step("contract", half, d.step("mul", m, 0.25, public=False), over=a, public=False)
+    d.outputs.append(d.step("greater", y, 0.0, public=False) if d.chance(0.7) else y)
+    return y
 
 
 def long_held(d: Drawing) -> Ref:
@@ -284,8 +316,8 @@ def nowhere(d: Drawing) -> Ref:
 
 def long_lines(d: Drawing) -> Ref:
     """Expressions of many operands and calls within calls, whose line is too long."""
-    x = d.pick(1)
-    way = d.rng.choice(("sum", "test", "nested", "negative", "power"))
+    x, d.nested = d.pick(1), True
+    way = d.rng.choice(("sum", "test", "nested", "negative", "negative", "power"))
     parts = [d.pick(1) for _ in range(d.rng.choice((5, 6, 7)))]
     if way == "test":
         test = d.step("less", parts[0], 0.5, public=False)
@@ -298,7 +330,8 @@ def long_lines(d: Drawing) -> Ref:
             x = d.step(d.rng.choice(("add", "sub")), x, d.step("mul", p, 0.25, public=False))
         elif way == "negative":
             near = d.step("maximum", d.step("mul", p, 0.25, public=False), x, public=False)
-            x = d.step("neg", d.step("abs", near, public=False))
+            x = d.step("neg", d.step("abs", near, public=False), public=False)
+            x = d.step("mul", x, d.step("add", p, 0.5, public=False)) if d.chance(0.3) else x
         elif way == "power":
             x = d.step("pow", d.step("tanh", d.step("add", x, p, public=False)), 3, public=False)
         else:
@@ -322,7 +355,7 @@ def alike(d: Drawing) -> Ref:
 def bytes_(d: Drawing) -> Ref:
     """Numbers of few bits that are multiplied, used twice, or computed with, in several types."""
     a, b, c = d.axis(d.rng.choice((2, 16))), d.axis(d.rng.choice((4, 32))), d.axis(16)
-    kind = d.rng.choice(("int8", "uint8", "int4", "uint4", "fp8", "fp8"))
+    kind = d.rng.choice(("int8", "int8", "uint8", "int4", "uint4", "fp8", "fp8", "fp8"))
     real = kind == "fp8"
     fill = "fp8" if real else ""
 
@@ -330,7 +363,7 @@ def bytes_(d: Drawing) -> Ref:
         return d.input(axes, "real" if real else "int", fill, kind, public=False)
 
     W = stored(c, b) if d.chance(0.5) else stored(b, c)
-    way = d.rng.choice(("both", "both", "twice", "scaled", "rows", "whole"))
+    way = d.rng.choice(("both", "both", "both", "twice", "scaled", "rows", "whole"))
     if way == "whole":  # numbers of no type of their own, beside reals
         return d.step("contract", d.input((a, b)), d.input((b, c), "int"), over=b)
     if way == "both":
@@ -350,10 +383,10 @@ def bytes_(d: Drawing) -> Ref:
 def sorted_rows(d: Drawing) -> Ref:
     """Rows that are sorted or summed up to each place, along any of their axes, or along one of a
     single position."""
-    n = d.rng.choice((1, 1, 5, 8))
+    n = d.rng.choice((1, 1, 1, 5, 8))
     a, b = d.axis(n), d.axis()
     x = d.input(d.some((a, b), 2, 2))
-    way = d.rng.choice(("sort", "sort", "cumsum", "scan"))
+    way = d.rng.choice(("sort", "sort", "cumsum", "scan", "scan"))
     if way == "scan":
         form = d.rng.choice(("decayed", "twice", "average", "signed"))
         y = d.step("scan", 0.5, *operands(d, form, x, a), over=a, form=form)

@@ -14,7 +14,7 @@ from rare import SIDES
 def rising(d: Drawing) -> Ref:
     """Heads of queries, of which later ones see more keys, and what is made of the result."""
     n = d.rng.choice((33, 40, 70))
-    heads: Axes = tuple(d.axis(m) for m in d.rng.choice(((2,), (3,), (2, 3))))
+    heads: Axes = tuple(d.axis(m) for m in d.rng.choice(((2,), (3,), (5,), (2, 3), (3, 5))))
     q, x, e = d.axis(n), d.axis(n), d.axis(d.rng.choice((2, 16)))
     S = d.step("contract", d.input((*heads, q, e)), d.input((*heads[:1], x, e)), over=e)
     among = ("causal", "causal", "causal", "blocked", "global_tokens", "sliding")
@@ -57,7 +57,9 @@ def residues(d: Drawing) -> Ref:
 
 def boxes(d: Drawing) -> Ref:
     """Neighborhoods over two axes or three, which groups visit in words of bits or without."""
-    n = d.rng.choice(((8, 12), (9, 7), (16, 3), (4, 5, 6), (3, 8, 4), (5, 4, 7)))
+    n = d.rng.choice(
+        ((8, 12), (9, 7), (16, 3), (4, 5, 6), (3, 8, 4), (5, 4, 7), (6, 6, 6), (5, 7, 8))
+    )
     heads: Axes = (d.axis(2),) if d.chance(0.3) else ()
     q, x = (tuple(d.axis(m) for m in n) for _ in range(2))
     keys = neighborhood(d, q, x)
@@ -133,9 +135,15 @@ def sides(d: Drawing) -> Ref:
     c = d.axis(d.rng.choice((16, 300))) if d.chance(0.3) else c
     heads: Axes = (d.axis(2),) if d.chance(0.2) else ()
     way = d.rng.choice((
-        "outside", "plain", "plain", "lacking", "two", "largest", "added", "whole", "then",
-        "computed", "stored", "beside", "tile", "order", "slots", "normalised",
+        "outside", "plain", "lacking", "two", "largest", "added", "whole", "then", "computed",
+        "stored", "beside", "tile", "tile", "order", "order", "slots", "normalised", "held", "held",
+        "before", "before", "counted", "counted", "inner", "inner",
     ))  # fmt: skip
+    if way == "held":
+        return held(d)
+    if way == "inner":  # two axes of columns, which lie inside the rows of an operand
+        y = d.step("contract", d.input((q, x)), d.input((x, d.axis(2), d.axis(32))), over=x)
+        return d.step(d.rng.choice(("tanh", "abs")), y)
     Q, K, V = d.input((*heads, q, e)), d.input((*heads, x, e)), d.input((*heads, x, c))
     if way in {"added", "then"}:
         y = d.step("contract", d.input((*heads, q, x)), V, over=x)
@@ -147,6 +155,9 @@ def sides(d: Drawing) -> Ref:
         return slots(d)
     more = [d.input(d.some((q, x), 1, 1))] if way == "outside" else []
     more = [d.input((x, e), "int")] if way == "whole" else more
+    if way == "before":
+        Q = d.step("contract", Q, d.input((e, f := d.axis(16))), over=e)
+        K, e = d.input((*heads, x, f)), f
     S = d.step("mul", d.step("contract", Q, K, *more, over=e), 0.25)
     keys = None
     if way == "order":
@@ -165,7 +176,8 @@ def sides(d: Drawing) -> Ref:
         y = d.step("contract", P, V, over=x, keys=keys)
     else:
         P = d.step("softmax", S, over=x, keys=keys)
-        y = d.step("contract", P, V, over=x)
+        counted = [d.input((q, x), "int")] if way == "counted" else []
+        y = d.step("contract", P, *counted, V, over=x)
     if way == "normalised":  # its rows of length 1
         square = d.step("sum", d.step("mul", y, y), over=c)
         y = d.step("mul", y, d.step("rsqrt", d.step("add", square, 1e-3)))
@@ -175,6 +187,22 @@ def sides(d: Drawing) -> Ref:
         y = d.step("add", y, d.step("contract", d.input((*heads, q, x)), V, over=x))
     if way == "tile":
         y = d.step("add", y, d.step("sum", d.step("abs", d.input((x, c))), over=x))
+    d.outputs.append(y)
+    return y
+
+
+def held(d: Drawing) -> Ref:
+    """Products of many rows and of few keys, all of which a group holds, stored in slots or reduced
+    by residue."""
+    n = d.rng.choice((8, 16))
+    b, q, x, e = d.axis(d.rng.choice((2, 17))), d.axis(n), d.axis(n), d.axis(64)
+    S = d.step("contract", d.input((b, q, e)), d.input((x, e)), over=e)
+    if d.chance(0.5):
+        keys, s = Keys("sliding", (2, 2), (), (q,), (x,)), d.axis(5)
+        y = d.step("compress", S, over=x, keys=keys, public=False, infinite=True, into=(s,))
+    else:
+        keys = Keys("dilated", (2, 1, 2), (), (q,), (x,))
+        y = d.step("max", S, over=x, keys=keys, public=False, infinite=True)
     d.outputs.append(y)
     return y
 

@@ -25,7 +25,7 @@ from draw import draw
 from elsewhere import ELSEWHERE, WHY_RULE
 from handmade import by_hand
 from judged import COUNTS, Failure
-from programs import Input, Program, Ref, Step
+from programs import Input, Keys, Program, Ref, Step
 from record import Record
 from written import diagram
 
@@ -250,9 +250,9 @@ def test_labels_of_a_person_run_alone() -> None:
 LONG_SCAN = """
 from unittest import mock
 import interpret
-from draw import draw
 from judged import COUNTS
 from napkin.ir.node import over, postorder
+from test_harness import SCANNED
 from written import diagram
 
 def check(case):
@@ -265,10 +265,49 @@ def check(case):
         positions += interpret.math.prod(groups) * lengths
     print(positions)
 
+program = SCANNED[SEED]
 with mock.patch.object(interpret.Case, "check", check):
-    interpret.planned(draw(SEED), diagram(draw(SEED)), SEED)
+    interpret.planned(program, diagram(program), SEED)
 print(COUNTS["plans for large sizes that take long"])
 """
+
+FIELD = tuple(
+    Keys("neighborhood", (n,), options, ("a", "b"), ("c", "d"))
+    for n, options in (
+        ((1, 2), (("stride", (1, 2)), ("dilation", (3, 2)), ("is_causal", (True, True)))),
+        ((4, 4), (("stride", (2, 3)),)),
+    )
+)
+
+SCANNED = {
+    25004232: Program(
+        (Input("T", ("h", "n", "x", "q")), Input("W", ("k", "x")), Input("Y", ("k", "x"))),
+        (
+            Step("contract", (Ref(1), Ref(0)), (("x",),)),
+            Step("contract", (Ref(2), Ref(0)), (("x",),)),
+            Step("tanh", (Ref(3),)),
+            Step("sigmoid", (Ref(4),)),
+            Step("scan", (0.5, Ref(6), Ref(5)), (("k",),), (("form", "decayed"),)),
+            Step("scan", (0.0, 0.5, Ref(7)), (("k",),), (("form", "decayed"),)),
+        ),
+        ((Ref(8), ("h", "n", "q", "k")),),
+        {"x": 33, "q": 16, "k": 64, "h": 5, "n": 5},
+    ),
+    25005860: Program(
+        (Input("W", ("a", "b", "e")), Input("V", ("c", "d", "e"))),
+        (
+            Step("contract", (Ref(0), Ref(1)), (("e",),)),
+            Step("softmax", (Ref(2),), (("c", "d"),), (), (
+                Keys("|", (), (), ("a", "b"), ("c", "d"), parts=FIELD),
+            )),
+            Step("softmax", (Ref(3),), (("c",),)),
+            Step("scan", (0.5, 0.5, Ref(4)), (("c",),), (("form", "average"),)),
+            Step("scan", (0.0, 0.5, Ref(5)), (("c",),), (("form", "decayed"),)),
+        ),
+        ((Ref(6), ("b", "c", "a", "d")),),
+        {"a": 4, "b": 5, "e": 2, "c": 4, "d": 5},
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("seed", "over"), [(25004232, 0), (25005860, 1)])

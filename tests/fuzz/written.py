@@ -64,11 +64,16 @@ def text(program: Program) -> str:
     given = names[: len(program.inputs)]
     given += [f"{s.option['name']}={s.option['value']!r}" for s in scalars]
     lines = [*imports(program)]
+    inner = called(program)
+    if inner is not None:
+        lines.append(text(inner[0]))
     lines += [f"@nk.diagram({signature(program)!r}, sizes={base_sizes(program)!r})"]
     lines.append(f"def {program.name}({', '.join(given)}):")
     inside = nested(program) if program.nested else {}
+    if inner is not None:
+        lines.append(f"    {', '.join(names[i] for i in inner[1])} = {_call(inner[0])}")
     for i, step in enumerate(program.steps, len(program.inputs)):
-        if step.op == "scalar":
+        if step.op == "scalar" or (inner is not None and i < len(program.inputs) + program.called):
             continue
         made = expression(step, names)
         if len(made) < inside.get(i, 0):
@@ -76,6 +81,9 @@ def text(program: Program) -> str:
         else:
             lines.append(f"    {names[i]} = {made}")
     lines.append(f"    return {', '.join(names[r.at] for r, _ in program.outputs)}")
+    own = {i.name: i.storage for i in program.inputs if program.stored and i.storage}
+    if own:
+        lines += ["", f"{program.name} = {program.name}.stored(**{own!r})"]
     new, into = program.weave
     if new:
         sizes = {a: max(1, program.sizes[a]) for a in new}
@@ -122,6 +130,37 @@ def apart(program: Program) -> tuple[Program, Program] | None:
     return first, last
 
 
+def called(program: Program) -> tuple[Program, list[int]] | None:
+    """The first steps of a program as one that it calls, and the places of the values that this
+    gives; None where there is none, or its inputs would not say how long its axes are."""
+    n, m = len(program.inputs), program.called
+    first, later = program.steps[:m], program.steps[m:]
+    if not first or program.weave[0] or any(s.op == "scalar" for s in first):
+        return None
+    read = {r.at for s in later for r in s.refs} | {r.at for r, _ in program.outputs}
+    given = [i for i in range(n, n + len(first)) if i in read]
+    known = shapes(program)
+    results = tuple((Ref(i), known[i].axes) for i in given)
+    name = f"{program.name}_first"
+    inner = replace(program, steps=first, outputs=results, chained=False, called=0, stored=False,
+                    nested=False, name=name)  # fmt: skip
+    inner = inner.used()
+    said = set(union(*(i.axes for i in inner.inputs)))
+    windows = all("window" in s.option for s in inner.steps if s.op == "slide")
+    named = {a for s in inner.steps if s.op in {"size", "index"} for a in s.over[0]}
+    named |= {
+        a for s in inner.steps for keys in s.keys if keys for k in keys.each() for a in k.queries
+    }
+    if not given or not inner.inputs or not windows or not named <= said:
+        return None
+    own = {a: k for a, k in program.sizes.items() if a in axes_of(inner)}
+    return replace(inner, sizes=own), given
+
+
+def _call(inner: Program) -> str:
+    return f"{inner.name}({', '.join(i.name for i in inner.inputs)})"
+
+
 def diagram(program: Program):
     """The diagram of a program."""
     import napkin as nk
@@ -142,12 +181,19 @@ def signature(program: Program) -> str:
     found, (new, into) = shapes(program), program.weave
     left = [
         _shape(tuple(a for a in i.axes if not (new and i.name in into and a in new)),
-               i.storage or ("" if i.kind == "real" else i.kind))
+               _type(i, program.stored))
         for i in program.inputs
     ]  # fmt: skip
     right = [_shape(tuple(a for a in axes if a not in new), "") for _, axes in program.outputs]
     assert all(set(found[r.at].axes) | set(new) == set(axes) for r, axes in program.outputs)
     return f"{', '.join(left)} -> {', '.join(right)}"
+
+
+def _type(given: Input, later: bool) -> str:
+    """What a signature says of the type of an input, whose storage may be said later."""
+    if given.storage and not later:
+        return given.storage
+    return "" if given.kind == "real" else given.kind
 
 
 def _shape(axes: Sequence[str], what: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.plan.standalone import standalone
 
 SIZES = {"n": 5, "x": 70}
 
@@ -43,6 +44,26 @@ def test_names_that_python_reads_alike_are_one() -> None:
     assert "\ufb01" not in nk.derive(most("f", "\ufb01")).source
     X = np.arange(350.0).reshape(5, 70)
     np.testing.assert_allclose(nk.derive(most("f", "\ufb01"), dtype="fp32")(X), 2 * X.max(1))
+
+
+RESERVED = """
+def function(X, sum):
+    \U0001d427\U0001d428\U0001d42d = nk.contract(nk.softmax(X, over="x"), sum, over="x")
+    return nk.softmax(\U0001d427\U0001d428\U0001d42d, over="n")
+"""
+
+
+def test_a_reserved_word_in_other_letters_names_no_array() -> None:
+    """A variable that is written in bold letters, `not`, was one of the file that runs alone."""
+    space: dict[str, Any] = {"nk": nk}
+    exec(RESERVED, space)
+    diagram = nk.diagram("n x, x -> n")(space["function"])
+    assert not {"not"} & {*diagram.names.values()}
+    plan = nk.derive(diagram, "h100", {"n": 100_000, "x": 1000})
+    assert len(plan.kernels) > 1
+    compile(standalone(plan)["kernel.py"], "kernel.py", "exec")
+    with pytest.raises(nk.InputError, match="'if' is not a valid parameter name"):
+        most("f", "\uff49f")
 
 
 @pytest.mark.parametrize(

@@ -179,3 +179,20 @@ def test_lanes_join_without_the_padding_of_what_is_whole() -> None:
     maxima = [n for j in loop.joins.values() for n in postorder([j.of]) if over(n) == ("k",)]
     assert maxima
     assert all(n.op == "max" and n.args[0].op == "mask" for n in maxima)
+
+
+def test_lanes_join_with_the_reduction_that_folds() -> None:
+    """Of two reductions that combine values alike, another was looked for in the loop."""
+    upper = nk.operator(
+        "upper", 2, evaluate=lambda xp, a, b: xp.maximum(a, b), triton="tl.maximum(a, b)", kind=None
+    )
+    nk.reduction("uppermost", combine=upper, identity=-np.inf)
+    outermost = nk.reduction("outermost", combine=upper, identity=-np.inf)
+
+    @nk.diagram("n x -> n")
+    def extremes(X):
+        return outermost(X, over="x")
+
+    plan = streamed(extremes, {"n": 1, "x": 1024}, dtype="fp32")
+    assert JOIN in plan.source
+    plan.check(sizes={"n": 2, "x": 3000}, resources=False).raise_if_wrong()

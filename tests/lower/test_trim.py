@@ -25,9 +25,7 @@ def left(text: str) -> str:
         ("a = 1\nb = a\nstore(c)", "store(c)"),
         ("a = 1\nb = a\nstore(b)", "a = 1\nb = a\nstore(b)"),
         ("a = a // 8 * 8\nstore(c)", "store(c)"),
-        ("if x:\n    a = 1\nelse:\n    a = 2\nstore(c)", "store(c)"),
         ("if x:\n    a = 1\nelse:\n    store(c)", "if x:\n    pass\nelse:\n    store(c)"),
-        ("for i in range(n):\n    a = a + i\nstore(c)", "store(c)"),
         (
             "for i in range(n):\n    a = a + i\nstore(a)",
             "for i in range(n):\n    a = a + i\nstore(a)",

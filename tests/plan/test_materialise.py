@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import napkin as nk
@@ -55,3 +56,20 @@ def test_what_a_reduction_computes_is_stored() -> None:
 def test_one_name_for_several() -> None:
     with pytest.raises(nk.InputError, match=r"materialise='S' is one text; write a list, \['S'\]"):
         nk.derive(attention, materialise="S")
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_a_stored_maximum_of_no_keys_keeps_exponentials_in_range(dtype: str) -> None:
+    """In 16 bits it was -inf, and a query that sees no key had NaN in the place of 0."""
+
+    @nk.diagram("q k, k h -> q h", sizes={"q": 40, "k": 33, "h": 16})
+    def late(S, V):
+        keys = nk.causal(queries="q", keys="k", at=nk.index("q") - 8)
+        return nk.contract(nk.softmax(S, over="k", keys=keys), V, over="k")
+
+    plan = nk.derive(late, "h100", dtype=dtype, materialise="every")
+    (first, *_) = plan.kernels
+    assert first.dtypes["m"] == "fp32"
+    plan.check(resources=False).raise_if_wrong()
+    S, V = (np.random.default_rng(0).normal(size=s) for s in ((40, 33), (33, 16)))
+    assert not np.asarray(plan(S, V))[:8].any()

@@ -18,8 +18,6 @@ class Registers(Layouts):
         self.scope, self.cta, self.lang = scope, scope.cta, scope.lang
 
     def laid(self, made: Expr, dims: Sequence[int]) -> Expr:
-        if not dims:
-            return made
         assert isinstance(made, ast.Call)
         layout = ast.keyword("layout", self.scope.of(tuple(dims)))
         return ast.Call(made.func, made.args, [*made.keywords, layout])

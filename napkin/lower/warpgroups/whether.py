@@ -15,8 +15,6 @@ def why_not(program: Program) -> str:
     """Why the groups of a program cannot run as the warpgroups that its schedule asks for; "" where
     they can. It streams tensors of 16 bits, and an axis of the warpgroups is grouped in tiles."""
     kernel, cta = program.kernel, SpecialisedCta(program)
-    if kernel.added:
-        return "its groups add in memory"
     if cta.sums:
         return _why_not_added(cta)
     if not cta.axis:

@@ -193,7 +193,7 @@ class Separating:
 
     def _folded(self, g: _Body, a: Any) -> Node:
         """The reduction of an expression in the chunk alone."""
-        return self.folding.folded(g.f.op, g.meaning.node(a), g.f, g.p)
+        return self.folding.folded(g.f.op, g.meaning.body(a, g.f), g.f, g.p)
 
     def _extremum(self, g: _Body) -> Node:
         if running_symbols(g.body):  # max exp(x - r) = exp(max x - r), where exp(x) may overflow

@@ -271,7 +271,7 @@ class Meaning(Container[Node]):
 
     def body(self, e: Any, n: Node) -> Node:
         """The node of an expression as the body of a reduction in the place of `n`."""
-        made, real = self.node(e), n.kind == "real" and joins_as(REDUCTIONS[n.op])
+        made, real = self.node(e), n.kind == "real" and joins_as(REDUCTIONS[n.op]) == "add"
         return of_reals(made, map(self.stands_for, e.free_symbols)) if real else made
 
     def node(self, expression: Any) -> Node:

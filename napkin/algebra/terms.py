@@ -46,9 +46,9 @@ def in_float32(n: Node) -> Node:
 
 
 def of_reals(body: Node, parts: Iterable[Node]) -> Node:
-    """What a sum or a product of reals is of, made of some parts: with no arithmetic on whole
-    numbers, which would wrap before a real factor scales it. Positions are counted as they are, and
-    products in 8 bits are summed as they are multiplied."""
+    """What a sum of reals is of, made of some parts: with no arithmetic on whole numbers, which
+    would wrap before a real factor scales it. Positions are counted as they are, and products in 8
+    bits are summed as they are multiplied."""
     known = {p: p for p in parts}
     made = (n for n in postorder([body], known) if n not in known and n.op in POINTWISE)
     if body.kind != "int" and all(n.kind != "int" for n in made):

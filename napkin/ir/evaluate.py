@@ -40,7 +40,7 @@ class Numpy(Library):
         return np.asarray(where, dtype=np.int64)
 
     def permuted(self, x: Array, order: Sequence[int]) -> Array:
-        return np.transpose(x, order)
+        return x.transpose(order)
 
     def numbers(self, x: Array, kind: Kind) -> Array:
         # numpy computes on booleans in bits or in fp16.
@@ -56,10 +56,8 @@ class Numpy(Library):
         return np.broadcast_to(x, tuple(shape))
 
     def spread(self, x: Array, arrays: Sequence[Array]) -> Array:
-        out, shape = np.asarray(x), arrays[0].shape
-        if any(a.shape != shape for a in arrays):
-            shape = np.broadcast_shapes(*(a.shape for a in arrays))
-        if out.shape == shape and out.base is None and all(out is not a for a in arrays):
+        out, shape = np.asarray(x), np.broadcast(*arrays).shape
+        if out.shape == shape and out.base is None and not any([out is a for a in arrays]):
             return out
         return np.broadcast_to(out, shape)
 

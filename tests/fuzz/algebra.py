@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import candidates
@@ -13,7 +14,7 @@ from handmade import by_hand
 from in_numpy import awaits, execute
 from judged import COUNTS, Failure, Found, differing, error, worst
 from programs import Program
-from sized import fit
+from sized import fit, shrunk
 from ties import tied
 from unsure import FLOAT64, Wobble, excess, wobbles
 from values import finite, results
@@ -23,7 +24,9 @@ from napkin.algebra.law import advance, chunk_of, finished, merged, start
 from napkin.count.traffic import Traffic
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import why_not_parted
+from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import aligned, evaluate
+from napkin.ir.node import postorder
 from napkin.ir.slotted import guard
 from napkin.plan.segments import Memo
 
@@ -35,6 +38,9 @@ NUDGE = 1e-12
 
 RUNS = 60
 """Runs of heavy terms that are tried of a program, about: a few have thousands."""
+
+VALUES = 2**15
+"""Values of the largest array of a program, about: of larger ones the sizes are made smaller."""
 
 EMPTY = 0.15
 """How often an axis has no positions."""
@@ -51,19 +57,45 @@ SLACK = 10.0
 
 def algebra(program: Program, seed: int) -> None:
     """Raises `Found` where a candidate plan of a program has not its independent value: at its
-    sizes, and sometimes without positions along an axis."""
-    _Algebra(program, program.sizes, seed).check()
+    sizes, or smaller ones, and sometimes without positions along an axis."""
+    diagram = written_diagram(program)
+    forms = list(candidates.terms(diagram, squared=not program.hard))
+    sizes = _smaller(program, forms, seed)
+    _Algebra(program, diagram, forms, sizes, seed).check()
     rng = random.Random(seed)
     if program.sizes and rng.random() < EMPTY:
-        sizes = fit(program, {**program.sizes, rng.choice(list(program.sizes)): 0})
-        if sizes is not None and finite(program, fill(program, sizes, seed), sizes):
-            _Algebra(program, sizes, seed).check()
+        empty = fit(program, {**sizes, rng.choice(list(program.sizes)): 0})
+        if empty is not None and finite(program, fill(program, empty, seed), empty):
+            _Algebra(program, diagram, forms, empty, seed).check()
+
+
+def _smaller(program: Program, forms: Sequence[candidates.Term], seed: int) -> dict[str, int]:
+    """The sizes of a program, and smaller ones where an array of one of its forms has more than
+    `VALUES`: what takes long is its numbers then, and not its algebra."""
+    found = shrunk(program, program.sizes, lambda sizes: _largest(forms, sizes) <= VALUES)
+    if found in (None, program.sizes) or not finite(program, fill(program, found, seed), found):
+        return dict(program.sizes)
+    COUNTS["programs at smaller sizes"] += 1
+    return found
+
+
+def _largest(forms: Sequence[candidates.Term], sizes: Mapping[str, int]) -> int:
+    """Values of the largest array of the forms of a program."""
+    each = ((f.sizes(sizes), n) for f in forms for n in postorder(o.node for o in f.outputs))
+    return max(math.prod([known[a] for a in n.axes]) for known, n in each)
 
 
 class _Algebra:
-    def __init__(self, program: Program, sizes: Mapping[str, int], seed: int) -> None:
+    def __init__(
+        self,
+        program: Program,
+        diagram: Diagram,
+        forms: Sequence[candidates.Term],
+        sizes: Mapping[str, int],
+        seed: int,
+    ) -> None:
         self.rng, self.seed = random.Random(seed), seed
-        self.program, self.diagram = program, written_diagram(program)
+        self.program, self.diagram, self.forms = program, diagram, forms
         self.sizes = dict(sizes)
         data = fill(program, self.sizes, seed)
         self.arrays = {i.name: a for i, a in zip(program.inputs, data, strict=True)}
@@ -80,12 +112,13 @@ class _Algebra:
             return
         self._evaluated()
         alike = Memo("fp32", candidates.H100)
-        every = list(candidates.terms(self.diagram, squared=not self.program.hard))
-        for term in every:
+        for term in self.forms:
             sizes = term.sizes(self.sizes)
             values = candidates.Values(self.arrays, sizes, self.scalars)
             self._compared(map(values.output, term.outputs), "rewriting", term.law)
-            for run in candidates.runs(term, sizes, alike, self.rng, max(8, RUNS // len(every))):
+            for run in candidates.runs(
+                term, sizes, alike, self.rng, max(8, RUNS // len(self.forms))
+            ):
                 self._run(run, term, values, sizes)
         self._by_hand()
         if self.failed:

@@ -100,6 +100,8 @@ class _Run:
         most: the size of every axis, of the longest residue; `sizes` is this one's.
         reads: what each reading sees of its tensor.
         late: readings at positions that a pass finds.
+        columns: arrays that are alive together, where nothing is streamed.
+        stays: the axes of each result that is held while a group streams.
     """
 
     def __init__(
@@ -115,7 +117,9 @@ class _Run:
         self.kernel, self.most, self.tiles, self.scalars = kernel, most, tiles, scalars
         own = {s.place: int(s.lengths(most[s.axis])[residues[s.residue]]) for s in kernel.splits}
         self.residues, self.sizes, self.out = residues, {**most, **own}, out
-        self.tables = tables
+        self.tables, s = tables, kernel.stream
+        self.columns = [] if s.axes else alive(kernel)
+        self.stays = [a for a in map(tile_axes, kernel.outputs) if not s.carried(a)]
         self.late = [a.leaf for a in kernel.reads if awaits(a.leaf)]
         at_once = [a.leaf for a in kernel.reads if a.leaf not in self.late]
         self.reads = {leaf: self._as_read(leaf, tables) for leaf in at_once}
@@ -158,14 +162,13 @@ class _Run:
         """What one group does."""
         kernel, s = self.kernel, self.kernel.stream
         known = {leaf: self._part(leaf, value, box) for leaf, value in self.reads.items()}
-        stays = [tile_axes(o) for o in kernel.outputs if not s.carried(tile_axes(o))]
-        held = sum(self._size(axes, box) for axes in stays)
+        held = sum([self._size(axes, box) for axes in self.stays])
         for access in kernel.reads:
             if not access.loops:
                 self._count_read(access.leaf, box)
                 held += self._size(access.leaf.axes, box)
-        for column in alive(kernel) if not s.axes else ():
-            self._hold(sum(self._size(n.axes, box) for n in column))
+        for column in self.columns:
+            self._hold(sum([self._size(n.axes, box) for n in column]))
         for i, step in enumerate(s.passes):
             states = start(step, self._extents(box))
             for now, part in self._chunks(step, box):
@@ -235,8 +238,7 @@ class _Run:
         return {**self.sizes, **{a: len(part) for a, part in box.items()}}
 
     def _size(self, axes: Sequence[str], box: Box) -> int:
-        extents = self._extents(box)
-        return math.prod(extents[a] for a in axes)
+        return math.prod([len(box[a]) if a in box else self.sizes[a] for a in axes])
 
     def _count_read(self, leaf: Node, box: Box) -> None:
         """A reading crosses: at computed addresses, the values that its key set sees."""

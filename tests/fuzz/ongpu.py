@@ -22,7 +22,7 @@ from filled import arrays as fill
 from forced import Forcing
 from judged import COUNTS, Failure, Found, crash, differing, error, worst
 from programs import Program, Ref, shapes, union
-from sized import fit
+from sized import shrunk
 from unsure import FLOAT16, FLOAT32, Wobble, excess, wobbles
 from values import results, wrapped
 from written import diagram as written_diagram
@@ -119,12 +119,7 @@ def device() -> str:
 def sized(program: Program, rng: random.Random) -> dict[str, int] | None:
     """Sizes as large as an evaluation in numpy stands."""
     wanted = {a: rng.choice(SIZES) for a in program.sizes}
-    while (sizes := fit(program, wanted)) is not None:
-        if _largest(program, sizes) <= VALUES or max(wanted.values()) == 1:
-            return sizes
-        longest = max(wanted, key=wanted.__getitem__)
-        wanted[longest] = wanted[longest] // 2
-    return None
+    return shrunk(program, wanted, lambda sizes: _largest(program, sizes) <= VALUES)
 
 
 def _largest(program: Program, sizes: Mapping[str, int]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from programs import Keys, Program, Step, shapes, union
 
@@ -27,6 +27,20 @@ def fit(program: Program, wanted: Mapping[str, int]) -> dict[str, int] | None:
                 still = False
         if still:
             return {a: out[root[a]] for a in axes}
+    return None
+
+
+def shrunk(
+    program: Program, wanted: Mapping[str, int], fits: Callable[[dict[str, int]], bool]
+) -> dict[str, int] | None:
+    """Sizes that fit a program, with the longest axes halved as often as it takes until they fit
+    otherwise, too, or are 1; None where none are found."""
+    wanted = dict(wanted)
+    while (sizes := fit(program, wanted)) is not None:
+        if not wanted or fits(sizes) or max(wanted.values()) <= 1:
+            return sizes
+        longest = max(wanted, key=wanted.__getitem__)
+        wanted[longest] //= 2
     return None
 
 

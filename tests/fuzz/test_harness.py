@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import algebra
 import candidates
 import drawn
 import forced
@@ -338,3 +339,23 @@ def test_an_interpreter_scans_few_positions_in_turn(seed: int, over: int) -> Non
     assert passed == over
     assert len(positions) == 1 - over
     assert all(0 < n <= 30_000 for n in positions)
+
+
+def test_algebra_is_tried_at_sizes_whose_numbers_take_no_time(monkeypatch) -> None:
+    """A form of this program has an array of 70 x 33 x 32 x 32 values, and hundreds of candidates
+    were run on it."""
+    tried: list[dict[str, int]] = []
+    known = algebra._Algebra.__init__
+
+    def noted(self, program, diagram, forms, sizes, seed) -> None:
+        tried.append(sizes)
+        assert algebra._largest(forms, sizes) <= algebra.VALUES
+        known(self, program, diagram, forms, sizes, seed)
+
+    monkeypatch.setattr(algebra._Algebra, "__init__", noted)
+    monkeypatch.setattr(algebra._Algebra, "check", lambda self: None)
+    COUNTS.clear()
+    algebra.algebra(draw(30_002_803), 30_002_803)
+    assert draw(30_002_803).sizes == {"b": 70, "long_axis": 32, "k": 33}
+    assert tried[0] == {"b": 8, "long_axis": 8, "k": 8}
+    assert COUNTS["programs at smaller sizes"] == 1

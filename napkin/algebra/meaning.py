@@ -18,7 +18,7 @@ from napkin.algebra.lattice import bounded_on_nothing, distributed
 from napkin.algebra.separate import Parts, Split, additive, running_symbols, separate_by
 from napkin.algebra.sides import NotSeparable, Side, by_side
 from napkin.algebra.signs import sign
-from napkin.algebra.terms import as_written, carrying, extent, identity, starting, worst
+from napkin.algebra.terms import as_written, carrying, extent, identity, of_reals, starting, worst
 from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.node import INT32, REDUCTIONS, Node, in_kind, landings, number, over
 from napkin.ir.operators.integer import truncates
@@ -201,7 +201,7 @@ class Meaning(Container[Node]):
                     n.op, f"a running result carries {' '.join(gone)}, which {n.op} removes"
                 )
             if self.carries(a, gone):
-                total += b * self.symbol(self.reduced("sum", a, gone))
+                total += b * self.symbol(self.reduced("sum", a, n))
             else:  # the same everywhere: counted, so that it can cancel against a mean's count
                 total += a * b * self.symbol(self.positions(gone))
         return total
@@ -228,11 +228,10 @@ class Meaning(Container[Node]):
         Raises:
             NotSeparable: no rule brings it to that form.
         """
-        gone = over(n)
         folds: dict[Any, tuple[str, Any]] = {}
 
         def folded(op: str, a: Any) -> Any:
-            made = self.symbol(self.reduced(op, a, gone))
+            made = self.symbol(self.reduced(op, a, n))
             folds[made] = (op, a)
             return made
 
@@ -246,9 +245,9 @@ class Meaning(Container[Node]):
             found = join(found, self.symbol(number(identity(n))))
         return found, [self.nodes[s] for s in folds]
 
-    def reduced(self, op: str, a: Any, axes: tuple[str, ...]) -> Node:
-        """The reduction of an expression by `op` along `axes`."""
-        return along(op, carrying(self.node(a), axes), axes, starting(op))
+    def reduced(self, op: str, a: Any, n: Node) -> Node:
+        """The reduction of an expression by `op` along the axes of `n`, in which it stands."""
+        return along(op, carrying(self.body(a, n), over(n)), over(n), starting(op))
 
     def positions(self, axes: tuple[str, ...]) -> Node:
         """The number of positions along `axes`."""
@@ -269,6 +268,11 @@ class Meaning(Container[Node]):
         return test if positive else None
 
     # --- back to nodes ----------------------------------------------------------------------
+
+    def body(self, e: Any, n: Node) -> Node:
+        """The node of an expression as the body of a reduction in the place of `n`."""
+        made, real = self.node(e), n.kind == "real" and joins_as(REDUCTIONS[n.op]) == "add"
+        return of_reals(made, map(self.stands_for, e.free_symbols)) if real else made
 
     def node(self, expression: Any) -> Node:
         """The node of an expression over this translation's symbols."""

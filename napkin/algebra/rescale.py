@@ -23,9 +23,9 @@ import sympy
 from napkin.algebra.meaning import Meaning
 from napkin.algebra.separate import separate_by
 from napkin.algebra.sides import NotSeparable, by_side
-from napkin.ir.infer import pointwise
+from napkin.ir.infer import joined, pointwise
 from napkin.ir.listing import text
-from napkin.ir.node import Node, node
+from napkin.ir.node import Node, node, number
 from napkin.ir.operators.record import COMPUTING
 
 DERIVATIVES = 9
@@ -61,7 +61,27 @@ class Rescale:
     def entry(self, row: int, column: int, values: Mapping[Any, Node]) -> Node | None:
         """An entry of the matrix over nodes for old and new results; None where it is 0."""
         factor = self.matrix[row, column]
-        return None if factor == 0 else filled(factor, self._with_moves(values), self.meaning)
+        return None if factor == 0 else self._filled(factor, self._with_moves(values))
+
+    def _filled(self, factor: Any, values: Mapping[Any, Node]) -> Node:
+        """The node of an entry; of a quotient as a product of quotients of single factors, each of
+        a result before over what it is now, where there is one: a square of sums of small
+        exponentials is 0 long before these are."""
+        numerator, denominator = sympy.fraction(factor)
+        above, below = _single(numerator), _single(denominator)
+        if len(below) < 2:
+            return filled(factor, values, self.meaning)
+        before = dict(zip(self.new, self.old, strict=True))
+        found: list[Node] = []
+        for d in below:
+            same = [n for n in above if n == before.get(d)]
+            n = next(iter([*same, *(n for n in above if n.free_symbols & d.free_symbols)]), None)
+            if n is not None:
+                above.remove(n)
+            top = number(1.0) if n is None else filled(n, values, self.meaning)
+            found.append(pointwise("div", (top, filled(d, values, self.meaning))))
+        rest = sympy.Mul(*above)
+        return joined("mul", found if rest == 1 else [filled(rest, values, self.meaning), *found])
 
     def _with_moves(self, values: Mapping[Any, Node]) -> dict[Any, Node]:
         moves = zip(self.moved, self.old, self.new, strict=True)
@@ -88,6 +108,13 @@ class Rescale:
         raise NotSeparable(str(self.matrix[0, 0]), "no start makes its rescale finite")
 
     @property
+    def divisors(self) -> tuple[Any, ...]:
+        """The symbols of the results that entries are divided by."""
+        below = {s for e in self.matrix for s in sympy.fraction(e)[1].free_symbols}
+        pairs = zip(self.old, self.new, strict=True)
+        return tuple(old for old, new in pairs if {old, new} & below)
+
+    @property
     def exponential(self) -> bool:
         """Whether it has exponentials, which leave the range of floats."""
         return bool(self.matrix.has(sympy.exp))
@@ -100,8 +127,18 @@ class Rescale:
             table[old] = node("scalar", params=(f"{name}_old",))
             table[new] = node("scalar", params=(f"{name}_new",))
         table = self._with_moves(table)
-        row = [filled(e, table, self.meaning) for e in self.matrix.row(0)]
+        row = [self._filled(e, table) for e in self.matrix.row(0)]
         return ", ".join(text(n, {}) for n in row)
+
+
+def _single(product: Any) -> list[Any]:
+    """The factors of a product, each as often as it stands there."""
+    found: list[Any] = []
+    for factor in sympy.Mul.make_args(product):
+        base, exponent = factor.as_base_exp()
+        whole = base != sympy.E and exponent.is_Integer and exponent > 0
+        found += [base] * int(exponent) if whole else [factor]
+    return [f for f in found if f != 1]
 
 
 @lru_cache(maxsize=256)

@@ -9,8 +9,9 @@ import numpy as np
 
 from napkin.ir.evaluate import evaluate
 from napkin.ir.infer import joined, pointwise
-from napkin.ir.node import Node, node, number, over, postorder
+from napkin.ir.node import Node, factors, node, number, over, postorder
 from napkin.ir.operators import POINTWISE, REDUCTIONS, RELATIONS
+from napkin.ir.rewrite import substitute
 from napkin.ir.sliding import taps
 from napkin.ir.storage import own_type
 from napkin.ir.types import PACKED, STORAGE
@@ -42,6 +43,19 @@ def combined(op: str, a: Node, b: Node) -> Node:
 def in_float32(n: Node) -> Node:
     """A real array that is stored in float32, where it is stored."""
     return pointwise("cast", (n,), ("fp32",))
+
+
+def of_reals(body: Node, parts: Iterable[Node]) -> Node:
+    """What a sum of reals is of, made of some parts: with no arithmetic on whole numbers, which
+    would wrap before a real factor scales it. Positions are counted as they are, and products in 8
+    bits are summed as they are multiplied."""
+    known = {p: p for p in parts}
+    made = (n for n in postorder([body], known) if n not in known and n.op in POINTWISE)
+    if body.kind != "int" and all(n.kind != "int" for n in made):
+        return body
+    if body.op == "ones" or narrow_type(factors(body)):
+        return body
+    return substitute([body], {p: in_float32(p) if p.kind == "int" else p for p in known})[body]
 
 
 def compares(n: Node) -> bool:

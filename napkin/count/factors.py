@@ -15,20 +15,27 @@ from napkin.ir.evaluate import aligned
 
 Array = np.ndarray[Any, Any]
 Factor = tuple[tuple[str, ...], Array]
-"""Axes, and a whole number or a truth for every position along them."""
+"""Axes, and a whole number or a truth for every position along them: one where all are alike."""
 
 MARKED, WIDEST = 2**22, 2**62
 """Columns that there may be: so many are marked one by one, and so many have a number each."""
 
 
 def joined(factors: Iterable[Factor]) -> list[Factor]:
-    """The same product, of factors that share no axis."""
+    """The same product, of factors that share no axis, and have none along which all are alike."""
     out: list[Factor] = []
-    for axes, value in factors:
+    for axes, value in map(_differing, factors):
         near = [f for f in out if not set(axes).isdisjoint(f[0])]
         out = [f for f in out if set(axes).isdisjoint(f[0])]
         out.append(_product([*near, (axes, value)]))
     return out
+
+
+def _differing(factor: Factor) -> Factor:
+    axes, value = factor
+    if 1 not in value.shape:
+        return factor
+    return tuple(a for a, n in zip(axes, value.shape, strict=True) if n != 1), value.squeeze()
 
 
 def _product(factors: Sequence[Factor]) -> Factor:

@@ -95,7 +95,8 @@ def live_set(kernel: Kernel) -> LiveSet:
     joined = [axes for c in products for axes in _joined(c)]
     # What is read before the loop needs no address in it.
     loops = kernel.stream
-    read_at = [n.axes for n in every if is_read(n) and n.args and not slides(n)]
+    placed = [n for n in every if is_read(n) and any(a.axes for a in n.args)]
+    read_at = [n.axes for n in placed if not slides(n)]
     before = [axes for axes in read_at if loops.axes and not loops.carried(axes)]
     read_at = [axes for axes in read_at if axes not in before]
     stored = [o.node for o in kernel.outputs if o.node.op == "compress"]

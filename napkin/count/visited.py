@@ -28,6 +28,9 @@ from napkin.keys.visits import Visits
 Bind = Mapping[Node, Array]
 Settled = tuple[tuple[str, int], ...]
 
+DRAWN = 2**24
+"""Places that are drawn for an input whose values are not known, at most: others are like these."""
+
 
 def occupied(seen: Visits, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> list[Factor]:
     """Which tiles of places hold a query of each residue."""
@@ -99,21 +102,28 @@ def _known_hull(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: S
     bounds = (i.first, i.end)
     known = dict(sizes)
     keys = max((known[str(n.params[0])] for n in postorder(bounds) if n.op == "size"), default=1)
-    one = known | dict.fromkeys(_uniform(i), 1)
+    alike = _uniform(i, sizes)
+    one = known | dict.fromkeys(alike, 1)
     found = hull(i, one, dict(tiles), typical(bounds, one, keys), splits=splits)
-    shape = [-(-known[a] // dict(tiles)[a]) for a in found.axes]
+    groups = {a: -(-known[a] // dict(tiles)[a]) for a in found.axes}
+    shape = [min(n, 1) if a in alike else n for a, n in groups.items()]
     every = found.first, found.end, found.inner_first, found.inner_end
     first, end, inner_first, inner_end = (np.broadcast_to(v, shape) for v in every)
     return Hull(found.axes, first, end, inner_first, inner_end, found.step)
 
 
 @lru_cache(maxsize=4096)
-def _uniform(i: Interval) -> frozenset[str]:
+def _uniform(i: Interval, sizes: Settled) -> frozenset[str]:
     """The axes along which typical bounds are the same: those of a batch of lengths, of which one
-    stands for each."""
-    bounds = (i.first, i.end)
-    lengths = [leaf for leaf, what in needed(bounds).items() if what.lengths]
+    stands for each, and of more than `DRAWN` places the first ones."""
+    bounds, known = (i.first, i.end), dict(sizes)
+    inputs = needed(bounds)
+    lengths = [leaf for leaf, what in inputs.items() if what.lengths]
     batch = {a for leaf in lengths for a in leaf.axes[:-1]}
+    for leaf in inputs.keys() - set(lengths):
+        left = list(leaf.axes)
+        while left and math.prod([known[a] for a in left]) > DRAWN:
+            batch.add(left.pop(0))
     others = {a for leaf in lengths for a in leaf.axes[-1:]}
     others |= {str(n.params[0]) for n in postorder(bounds) if n.op in {"index", "size"}}
     return frozenset((batch - others) & set(union_axes(bounds)))
@@ -222,7 +232,8 @@ def chunks(
             continue
         spans: list[range] = []
         for h in hs:
-            place = tuple(group.get(q, 0) for q in h.axes)
+            known = zip(h.axes, h.first.shape, strict=True)  # of those that are alike one
+            place = tuple(min(group.get(q, 0), n - 1) for q, n in known)
             spans.append(range(int(h.first[place]), int(h.end[place])))
         cuts = [
             [range(s, min(s + tiles[a], span.stop)) for s in range(span.start, span.stop, tiles[a])]

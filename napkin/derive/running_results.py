@@ -60,6 +60,7 @@ def hold(f: Node, p: int, rescale: Rescale, folding: Folding, stem: str) -> Node
     nodes = rescale.meaning.nodes
     if len(rescale.basis) > 1:
         _refuse_unseen(f, [nodes[s] for s in rescale.old], folding)
+        _refuse_small(p, [nodes[s] for s in rescale.divisors], folding)
     start = rescale.start(
         [_choices(nodes[s], p, folding, rescale.exponential) for s in rescale.old]
     )
@@ -97,6 +98,22 @@ def _refuse_unseen(f: Node, results: Sequence[Node], folding: Folding) -> None:
     own = set(_tests(postorder(f.args, set(results)), folding))
     if any(test not in own for r in results for test in _tests(postorder([r]), folding)):
         raise NotSeparable("sum", "it takes differences from a result that leaves positions out")
+
+
+def _refuse_small(p: int, divisors: Sequence[Node], folding: Folding) -> None:
+    """Refuse to divide by a sum so far that may be 0, or as good as 0, for a while: of exponentials
+    that no running maximum keeps in range, or one that is tested for 0.
+
+    Raises:
+        NotSeparable: there is such a sum.
+    """
+    for r in divisors:
+        uses = folding.uses(r)
+        tested = any(n.op == "where" for n in postorder([r], uses))
+        for u in uses:
+            plain = folding.found(u, p) is not None and u.op == "sum" and not is_count(u)
+            if plain and (tested or any(n.op == "exp" for n in postorder(u.args))):
+                raise NotSeparable("sum", "it divides by a sum that may be 0 for a while")
 
 
 def _tests(terms: Iterable[Node], folding: Folding) -> Iterator[Node]:

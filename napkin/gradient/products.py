@@ -118,12 +118,14 @@ class Sums:
         return found
 
     def _summed(self, g: Node, gone: tuple[str, ...]) -> Node:
-        """The sum of a product, what does not have the axes outside of it."""
+        """The sum of a product, what does not have the axes outside of it, but for whole numbers,
+        which wrap without a real factor."""
         parts = list(factors(g))
         exchanged = self._exchanged(parts, gone)
         if exchanged is not None:
             return exchanged
         inner = [p for p in parts if set(p.axes) & set(gone)]
+        inner = inner if any(p.kind == "real" for p in inner) else parts
         outer = [p for p in parts if p not in inner]
         return joined("mul", [*outer, along("sum", joined("mul", inner), gone)])
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from napkin.gradient.products import Sums, chosen, filled, total
 from napkin.gradient.reached import Reached
-from napkin.ir.expansion import sunk
 from napkin.ir.infer import along, pointwise, renamed
 from napkin.ir.linear import Form, linear, summed
 from napkin.ir.node import Node, number, over, union_axes
+from napkin.ir.operators import POINTWISE
 from napkin.ir.selecting import all_of, position
 from napkin.ir.sliding import slide_of
 from napkin.ir.taking import spans_of, take, taken_axes
@@ -68,7 +68,7 @@ def take_rule(at: Reached, n: Node, g: Node) -> Iterator[tuple[Node, Node | None
     # An axis of positions that is called as one that they read along is another axis.
     names = {a: at.fresh(a) for a in taken_axes(n) if a in along_positions}
     g = filled(g, [a for a in names if a in n.axes])  # so that the sizes of these are known
-    g, positions = _under(g, names), [sunk(p, tuple(names.items())) for p in positions]
+    g, positions = _under(g, names), [_positions(p, names) for p in positions]
     every = tuple(names.get(a, a) for a in n.axes)
     sizes = {new: at.sums.length(old) for old, new in names.items()}
     places = [Place(*p) for p in zip(taken_axes(n), positions, spans_of(n), strict=True)]
@@ -90,6 +90,15 @@ def _under(x: Node, names: Mapping[str, str]) -> Node:
     """`x` under other axis names."""
     pairs = tuple((a, b) for a, b in names.items() if a in x.axes)
     return renamed(x, pairs) if pairs else x
+
+
+def _positions(p: Node, names: Mapping[str, str]) -> Node:
+    """Positions under other axis names, still arithmetic, so that they are solved."""
+    if p.op == "index":
+        return position(names.get(p.axes[0], p.axes[0]))
+    if p.op in POINTWISE:
+        return pointwise(p.op, [_positions(a, names) for a in p.args], p.params)
+    return _under(p, names)
 
 
 def _compared(at: Reached, g: Node, places: Sequence[Place]) -> Node:

@@ -126,7 +126,7 @@ class Emitter(Block):
         if not n.constant and (of := negated(n)) is not None:
             return self._under_zero(of, dims)
         if n.op == "mul":
-            return product(self, n.args, dims)
+            return product(self, n.args, dims, n.kind)
         values = [self._compared(n, a, dims) for a in n.args]
         return pointwise(self.lang, n, values, n in self.program.approximate)
 

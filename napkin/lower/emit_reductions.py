@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from napkin.algebra.terms import identity, is_operand, is_read
-from napkin.ir.node import REDUCTIONS, Node, over, stabilises
+from napkin.ir.node import REDUCTIONS, Kind, Node, over, stabilises
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.dots import EXACT_SUM, Dot, contracted, dot_of, multiplied_as, multiplies
@@ -86,9 +86,10 @@ def contraction(into: Block, n: Node, start: Node | None) -> Expr:
         total, dims = _dot(into, c, start)
         return _times(into, total, dims, c.outside, shape)
     if not c.gone:  # every reduced axis has tile size 1
-        return product(into, c.outside, shape)
+        return product(into, c.outside, shape, n.kind)
     dims = sorted({d for p in c.parts for d in into.program.shape(p)})
-    value, order = _first(into, n, product(into, c.parts, dims), dims)
+    kind = n.kind if not c.dtype else "int"  # a product in 8 bits is summed in whole numbers
+    value, order = _first(into, n, product(into, c.parts, dims, kind), dims)
     total = _reduce_dims(into, "sum", value, order, over(n))
     return _times(into, total, [d for d in dims if d not in c.gone], c.outside, shape)
 
@@ -100,8 +101,9 @@ def _times(
     return sx.chain("*", [total, *(into.fit(p, dims) for p in more)])
 
 
-def product(into: Block, parts: Sequence[Node], dims: Sequence[int]) -> Expr:
-    """`parts` multiplied, over tile dimensions `dims`.
+def product(into: Block, parts: Sequence[Node], dims: Sequence[int], kind: Kind) -> Expr:
+    """`parts` multiplied, over tile dimensions `dims`, for what has items of a kind. Whole numbers
+    wrap, and reals do not: no two are multiplied, and none is alone, where reals are wanted.
 
     Triton 3.6 takes `tl.sum(x[:, :, None] * y[None, :, :])` for a TF32 `tl.dot(x, y)`,
     whichever dimension is summed; `y[None, :, :] * x[:, :, None]` it leaves alone. So with
@@ -110,9 +112,13 @@ def product(into: Block, parts: Sequence[Node], dims: Sequence[int]) -> Expr:
     if len(dims) > 2:
         parts = sorted(parts, key=lambda p: dims[0] in into.program.shape(p))
     values = [into.fit(p, dims) for p in parts]
+    kinds = [p.kind for p in parts]
+    whole = kinds[: kinds.index("real")] if "real" in kinds else kinds
+    wraps = kind == "real" and whole.count("int") > ("real" in kinds)
     loose = [i for i, p in enumerate(parts) if not p.constant]
-    if loose and all(parts[i].kind == "bool" for i in loose):
-        values[loose[0]] = as_kind(into.lang, "int", parts[loose[0]], values[loose[0]])
+    if loose and (wraps or all(kinds[i] == "bool" for i in loose)):
+        first = loose[0]
+        values[first] = as_kind(into.lang, "real" if wraps else "int", parts[first], values[first])
     return sx.chain("*", values)
 
 
@@ -160,7 +166,7 @@ def operand(into: Block, c: Dot, side: int) -> Expr:
         if is_operand(parts[0], every) or c.dtype:
             return value
     else:
-        value = product(into, parts, c.spans[side])
+        value = product(into, parts, c.spans[side], c.node.kind)
     boxes, kernel = into.program.boxes, into.program.kernel
     like = multiplied_as(kernel, every, {*boxes, *into.program.stores})
     if like:

@@ -14,7 +14,7 @@ from napkin.lower.dots import dot_of
 from napkin.lower.program import Program
 from napkin.machine.machines import Machine
 from napkin.settings.phrases import kernel_text
-from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.pricing import Choice, Pricing, Unpriced, in_rank
 from napkin.settings.tiles import MOST, Tiles
 
 TRIED = 40
@@ -72,7 +72,7 @@ def best_tiles(
     effort: Effort | None = None,
 ) -> Choice | None:
     """The best tiles for a labelled kernel, or None if none fits."""
-    return next(in_order(choices(kernel, sizes, dtype, machine, effort)), None)
+    return next(in_order(unpriced(kernel, sizes, dtype, machine, effort)), None)
 
 
 def ranked(
@@ -84,14 +84,14 @@ def ranked(
     Tiles that must be flattened between loads and products come last, whatever their rank: Triton
     3.6 fails to compile some, and computes some wrongly where it stores them in boxes.
     """
-    return in_order(choices(kernel, sizes, dtype, machine))
+    return in_order(unpriced(kernel, sizes, dtype, machine))
 
 
-def in_order(found: Iterable[Choice]) -> Iterator[Choice]:
+def in_order(found: Iterable[Unpriced]) -> Iterator[Choice]:
     """Settings as `ranked` gives them."""
     refused = 0
     folded: list[Choice] = []
-    for choice in sorted(found, key=lambda c: c.rank):
+    for choice in in_rank(found):
         program = program_of(choice)
         if not flat(program):
             folded.append(choice)
@@ -106,13 +106,13 @@ def in_order(found: Iterable[Choice]) -> Iterator[Choice]:
             yield fitting
 
 
-def choices(
+def unpriced(
     kernel: Kernel,
     sizes: Mapping[str, int],
     dtype: str,
     machine: Machine,
     effort: Effort | None = None,
-) -> Iterator[Choice]:
+) -> Iterator[Unpriced]:
     """The settings of a labelled kernel that fit by their operands, small tiles first.
 
     Args:
@@ -125,7 +125,7 @@ def choices(
     if tiles.left_out and (tracer := active()) is not None:
         what = f"{kernel_text(kernel)}; of more than {tiles.most:,} settings"
         tracer.dropped("setting", what, BOUNDED)
-    return Pricing(kernel, known, dtype, machine).choices(effort.counted(settings))
+    return Pricing(kernel, known, dtype, machine).unpriced(effort.counted(settings))
 
 
 def flat(program: Program) -> bool:

@@ -25,11 +25,11 @@ from napkin.settings.best import (
     TRIED,
     Effort,
     best_tiles,
-    choices,
     flat,
     in_order,
     program_of,
     resolved,
+    unpriced,
 )
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
@@ -46,7 +46,7 @@ from napkin.settings.pairs import (
     runs_of,
 )
 from napkin.settings.phrases import kernel_text, labels_text, priced_text, way_text
-from napkin.settings.pricing import Choice
+from napkin.settings.pricing import Choice, Unpriced
 from napkin.timing.kernel_time import at_least
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}
@@ -92,7 +92,7 @@ class Search:
         self.kernels = list(labellings(name, outputs, names, sizes))
         self.deterministic = deterministic
         self.terms = name, outputs, names, sizes
-        self._priced: dict[Kernel, Iterator[Choice]] = {}
+        self._priced: dict[Kernel, Iterator[Unpriced]] = {}
 
     @cached_property
     def least(self) -> float:
@@ -117,9 +117,9 @@ class Search:
 
     def _some_fit(self, kernel: Kernel) -> bool:
         """Whether one of the first settings of a labelled kernel fits by its operands."""
-        every = choices(kernel, self.sizes, self.dtype, self.machine, self.effort)
+        every = unpriced(kernel, self.sizes, self.dtype, self.machine, self.effort)
         first, self._priced[kernel] = itertools.tee(every)
-        tried = itertools.islice(first, TRIED)
+        tried = itertools.islice((c for u in first for c in u.choices), TRIED)
         return any(resolved(c, program_of(c)) for c in tried)
 
     def _best_tiles(self, kernel: Kernel) -> Choice | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from napkin.count.crossing import CacheTraffic
@@ -17,7 +18,7 @@ from napkin.schedule import Schedule
 from napkin.settings.labelled import Labelled, described_bytes
 from napkin.settings.tiled import Tiled
 from napkin.timing.execution import Execution, Time
-from napkin.timing.kernel_time import predict
+from napkin.timing.kernel_time import least, predict
 
 DOUBT = 0.02
 """What a chunk twice as large is preferred by (1.4 %): what an iteration takes beside its work is
@@ -110,6 +111,10 @@ class _Resources:
     resident: int
 
 
+_Asked = tuple[Schedule, _Resources]
+"""How groups are asked to run, and what each takes then."""
+
+
 @dataclass(frozen=True)
 class _Traffic:
     """What passes between the levels of a machine, and from and to the outermost memory ("read",
@@ -118,6 +123,40 @@ class _Traffic:
     caches: CacheTraffic
     outer: dict[str, int]
     swizzle: int
+
+
+@dataclass(frozen=True, eq=False)
+class Unpriced:
+    """Tiles at which a kernel fits.
+
+    Attributes:
+        least: a rank that no choice at these tiles comes before.
+        priced: prices them: it gives the best choice, and the best one of persistent program
+            instances, where there may be some.
+    """
+
+    least: tuple[float, ...]
+    priced: Callable[[], Iterator[Choice]]
+
+    @cached_property
+    def choices(self) -> list[Choice]:
+        """The choices, each with its price."""
+        return list(self.priced())
+
+
+def in_rank(found: Iterable[Unpriced]) -> Iterator[Choice]:
+    """The choices in the order of their ranks, of equal ones the first; what cannot be next is not
+    priced."""
+    heap: list[tuple[tuple[float, ...], int, int, Unpriced | Choice]]
+    heap = [(u.least, i, -1, u) for i, u in enumerate(found)]
+    heapq.heapify(heap)
+    while heap:
+        _, i, _, next_ = heapq.heappop(heap)
+        if isinstance(next_, Choice):
+            yield next_
+            continue
+        for k, choice in enumerate(next_.choices):
+            heapq.heappush(heap, (choice.rank, i, k, choice))
 
 
 class Pricing:
@@ -133,10 +172,9 @@ class Pricing:
         self.of = Labelled(kernel, sizes, dtype, machine)
         self.machine = machine
 
-    def choices(self, settings: Iterable[dict[str, int]]) -> Iterator[Choice]:
-        """The best choice for each setting that fits registers, by its operands memory, and what
-        the compiler takes for a tensor; and the best one of persistent program instances, where
-        there may be some."""
+    def unpriced(self, settings: Iterable[dict[str, int]]) -> Iterator[Unpriced]:
+        """Each setting of tiles that fits registers, by its operands memory, and what the compiler
+        takes for a tensor."""
         for tiles in settings:
             yield from self._settle(Tiled(self.of, tiles))
 
@@ -153,7 +191,7 @@ class Pricing:
         )
         return self._priced(tiled, schedule, taken)
 
-    def _settle(self, tiled: Tiled) -> Iterator[Choice]:
+    def _settle(self, tiled: Tiled) -> Iterator[Unpriced]:
         live = self.of.live
         # A quarter is left for addresses, masks and what the compiler keeps beside these; boxes
         # have neither addresses nor masks, and a tenth was enough where few chunks are tested.
@@ -169,25 +207,42 @@ class Pricing:
             if values < FEWEST and self._may_grow(tiled):
                 return
             warps = 4 if values <= 4096 else 8
-        found: dict[int, Choice] = {}
+        plain: dict[int, _Asked] = {}
         for stages in (3, 2, 1):
             alone, taken = tiled.waits(stages), self._resources(tiled, warps, stages)
             if taken.registers > warps * most:  # what spills is read again in every iteration
                 continue
             # Fewer stages only make room for other groups, and loads still run ahead; with one, a
             # group waits for them while others compute, which pays where it would be alone.
-            most_yet = max(found, default=0)
+            most_yet = max(plain, default=0)
             waits = alone and self.of.chained and most_yet == 1
             worth = taken.resident > most_yet and (stages > 1 or waits)
-            if taken.shared <= self.machine.shared_per_block and (worth or not found):
-                schedule = self._schedule(tiled, warps, stages)
-                found[taken.resident] = self._priced(tiled, schedule, taken)
-        found |= self._deeper(tiled, warps, found)
+            if taken.shared <= self.machine.shared_per_block and (worth or not plain):
+                plain[taken.resident] = self._schedule(tiled, warps, stages), taken
+        deeper = self._deeper(tiled, warps) if plain else None
+        kept = [k for s in (3, 2) if (k := self._kept(tiled, warps, s)) is not None]
+        asked = [*plain.values(), *kept, *([deeper] if deeper else [])]
+        if asked:
+            first = min(self._least(tiled, *a).rank for a in asked)
+            yield Unpriced(first, partial(self._best, tiled, plain, deeper, kept))
+
+    def _best(
+        self,
+        tiled: Tiled,
+        plain: Mapping[int, _Asked],
+        deeper: _Asked | None,
+        kept: Sequence[_Asked],
+    ) -> Iterator[Choice]:
+        """The best choice, and the best one of persistent program instances."""
+        found = {resident: self._priced(tiled, *a) for resident, a in plain.items()}
+        if deeper is not None:
+            last = self._priced(tiled, *deeper)
+            if last.time.seconds < min(c.time.seconds for c in found.values()):
+                found[last.resident] = last
         if found:
             yield min(found.values(), key=lambda c: c.rank)
-        kept = [c for s in (3, 2) if (c := self._kept(tiled, warps, s)) is not None]
         if kept:
-            yield min(kept, key=lambda c: c.rank)
+            yield min((self._priced(tiled, *a) for a in kept), key=lambda c: c.rank)
 
     def _may_grow(self, tiled: Tiled) -> bool:
         """Whether a group could take more along some axis, without a loop over what it holds."""
@@ -196,22 +251,18 @@ class Pricing:
             tiled.tiles[a] < of.sizes[a] for a in of.kernel.group if a not in of.kernel.alone
         )
 
-    def _deeper(self, tiled: Tiled, warps: int, found: Mapping[int, Choice]) -> dict[int, Choice]:
+    def _deeper(self, tiled: Tiled, warps: int) -> _Asked | None:
         """One more stage for products whose every group is alone on its multiprocessor, in one
-        wave: nothing but its own chunks hides how late these arrive. None where that is no
-        faster."""
+        wave: nothing but its own chunks hides how late these arrive."""
         live = self.of.live
         alone = live.products and not self.of.chained and live.streamed_operands
-        if not alone or not found or tiled.groups > self.machine.sms:
-            return {}
+        if not alone or tiled.groups > self.machine.sms:
+            return None
         taken = self._resources(tiled, warps, DEEPEST)
-        if taken.shared > self.machine.shared_per_block:
-            return {}
-        deeper = self._priced(tiled, self._schedule(tiled, warps, DEEPEST), taken)
-        least = min(c.time.seconds for c in found.values())
-        return {taken.resident: deeper} if deeper.time.seconds < least else {}
+        fits = taken.shared <= self.machine.shared_per_block
+        return (self._schedule(tiled, warps, DEEPEST), taken) if fits else None
 
-    def _kept(self, tiled: Tiled, warps: int, stages: int) -> Choice | None:
+    def _kept(self, tiled: Tiled, warps: int, stages: int) -> _Asked | None:
         """A setting of persistent program instances, as many as there is room for; None where they
         do not fit or where each would take one group."""
         if not self.of.lasting:
@@ -220,7 +271,7 @@ class Pricing:
         programs = taken.resident * self.machine.sms
         if taken.shared > self.machine.shared_per_block or programs >= tiled.groups:
             return None
-        return self._priced(tiled, self._schedule(tiled, warps, stages, programs), taken)
+        return self._schedule(tiled, warps, stages, programs), taken
 
     def _schedule(self, tiled: Tiled, warps: int, stages: int, programs: int = 0) -> Schedule:
         """A setting that asks for all that may serve it, of so many persistent instances."""
@@ -253,20 +304,41 @@ class Pricing:
     def _priced(self, tiled: Tiled, schedule: Schedule, taken: _Resources) -> Choice:
         """The price of a setting whose groups take so much, with the swizzle for which least
         comes from memory."""
-        of, requests = self.of, tiled.requests(schedule.stages)
-        plain = CacheTraffic(requests, self.machine, tiled.order, taken.resident, taken.shared)
-        traffic = self._swizzled(tiled, plain, schedule.warpgroups > 0 and not of.chained)
-        if traffic.swizzle != schedule.swizzle:
-            schedule = replace(schedule, swizzle=traffic.swizzle)
+        plain = self._caches(tiled, schedule, taken)
+        traffic = self._swizzled(tiled, plain, schedule.warpgroups > 0 and not self.of.chained)
         run = self._execution(tiled, schedule, traffic)
+        time = predict(self.machine, self.of.dtype, run)
+        return self._choice(tiled, taken, traffic, run, time)
+
+    def _least(self, tiled: Tiled, schedule: Schedule, taken: _Resources) -> Choice:
+        """A setting with the time that it takes at least, whatever its swizzle: as though every
+        array came from memory once."""
+        plain = self._caches(tiled, schedule, taken)
+        traffic = _Traffic(plain, plain.requests.once, 0)
+        run = self._execution(tiled, schedule, traffic)
+        if self.of.launching.in_blocks(tiled.tiles) is not None:  # in which L1 may have less
+            run = replace(run, cached_bytes=0.0)
+        time = Time(least(self.machine, self.of.dtype, run), "", {})
+        return self._choice(tiled, taken, traffic, run, time)
+
+    def _caches(self, tiled: Tiled, schedule: Schedule, taken: _Resources) -> CacheTraffic:
+        """What passes between the levels without a swizzle."""
+        requests = tiled.requests(schedule.stages)
+        return CacheTraffic(requests, self.machine, tiled.order, taken.resident, taken.shared)
+
+    def _choice(
+        self, tiled: Tiled, taken: _Resources, traffic: _Traffic, run: Execution, time: Time
+    ) -> Choice:
         return Choice(
-            of.kernel, run.schedule, of.sizes, taken.shared, predict(self.machine, of.dtype, run),
+            self.of.kernel, run.schedule, self.of.sizes, taken.shared, time,
             tiled.requested_bytes, run, traffic.outer, taken.resident,
         )  # fmt: skip
 
     def _execution(self, tiled: Tiled, schedule: Schedule, traffic: _Traffic) -> Execution:
         """What groups compute, move and wait for."""
         of, operands, caches = self.of, self.of.live.streamed_operands, traffic.caches
+        if traffic.swizzle != schedule.swizzle:
+            schedule = replace(schedule, swizzle=traffic.swizzle)
         crossing, (chunks, longest) = caches.crossing(), tiled.iterations
         # Warpgroups of a warp-specialised CTA have rows of their own.
         work, tail = tiled.work(0 if schedule.warpgroups else schedule.warps)

@@ -6,11 +6,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from napkin.algebra.contraction import MIN_DOT, NARROW_DEPTH
-from napkin.count.residency import batched, extent, live_set, summed_beside
+from napkin.count.residency import batched, live_set, summed_beside
 from napkin.count.shares import visiting
 from napkin.count.traffic import transfers
 from napkin.derive.kernel import Kernel
@@ -18,6 +19,8 @@ from napkin.ir.key_sets import query_axes, spec_of
 from napkin.ir.node import over, postorder
 from napkin.ir.slots import slots_of
 from napkin.lower.program import packed_axes
+
+Array = np.ndarray[Any, Any]
 
 MAX_TILE = 2**16
 """Values of the largest tile that registers are asked to hold."""
@@ -83,6 +86,7 @@ class Tiles:
 
     Attributes:
         left_out: whether settings were left out because there are more than `most`.
+        columns: the axes of an array of settings, which has a row for each.
     """
 
     def __init__(
@@ -102,28 +106,42 @@ class Tiles:
         self.one_by_one = summed_beside(kernel).intersection(kernel.stream.axes) - self.in_product
         self.ends = _ends(kernel)
         self.summed = _only_summed(kernel)
+        self.columns = list(kernel.axes)
         self.left_out = False
 
     def settings(self) -> Iterator[dict[str, int]]:
         """Every setting whose products and arrays have a size that can be computed with; of more
         than `most` those for which groups ask for least (see `_few`)."""
-        return iter(self._few([t for t in self._settings() if self._takes(t)], self.most))
+        listed = self._settings()
+        found = self._few(listed[self._taken(listed)], self.most)
+        return (dict(zip(self.columns, tiles, strict=True)) for tiles in found.tolist())
 
-    def _takes(self, tiles: Mapping[str, int]) -> bool:
-        return self._shaped(tiles) and self._requested(tiles) and self._cut(tiles)
+    def _taken(self, found: Array) -> Array:
+        """Which settings have products that are large enough for matrix instructions, as many
+        values of a group and of a chunk as is asked for, and not one axis alone cut of those that
+        are only summed over together: to stream one is a labelling of its own."""
+        taken, kernel = np.ones(len(found), bool), self.kernel
+        for roles in self.live.products:
+            depth = NARROW_DEPTH if roles[2] in self.live.narrow else MIN_DOT
+            for role, fewest in zip(roles, (MIN_DOT, MIN_DOT, depth), strict=True):
+                taken &= self._values(found, role) >= fewest
+        for some, axes in ((self.rows, kernel.group), (self.chunks, kernel.stream.axes)):
+            if some:
+                taken &= np.isin(self._values(found, axes), list(some))
+        if self.summed:
+            sizes = [self.sizes[a] for a in self.summed]
+            taken &= (found[:, self._at(self.summed)] < sizes).sum(axis=1) > 1
+        return taken
 
-    def _cut(self, tiles: Mapping[str, int]) -> bool:
-        """Whether two of the axes that are only summed over together are cut: to stream one is a
-        labelling of its own."""
-        return not self.summed or sum(tiles[a] < self.sizes[a] for a in self.summed) > 1
+    def _at(self, axes: Iterable[str]) -> list[int]:
+        """The columns of axes in an array of settings."""
+        return [self.columns.index(a) for a in axes]
 
-    def _requested(self, tiles: Mapping[str, int]) -> bool:
-        """Whether groups and chunks have as many values as is asked for."""
-        kernel = self.kernel
-        wanted = ((self.rows, kernel.group), (self.chunks, kernel.stream.axes))
-        return all(not some or math.prod(tiles[a] for a in axes) in some for some, axes in wanted)
+    def _values(self, found: Array, axes: Iterable[str]) -> Array:
+        """Values of a tile with some axes, in each of some settings."""
+        return found[:, self._at(axes)].prod(axis=1, dtype=float)
 
-    def _settings(self) -> list[dict[str, int]]:
+    def _settings(self) -> Array:
         """Tiles to try: every combination, but of axes that only their product matters for, the
         few shapes that waste least, and of boxes of keys and queries, those that visit least."""
         seen, stream = self.kernel.visits, self.kernel.stream.axes
@@ -133,42 +151,39 @@ class Tiles:
         rest = [self._fewest(axes) for axes in self._in_same_arrays(box_axes)]
         parts = [self._boxes(box_axes), *rest] if boxed else rest
         if not all(parts):
-            return []
-        found = [{a: min(shape[a] for shape in part) for part in parts for a in part[0]}]
+            return np.ones((0, len(self.kernel.axes)), int)
+        self.columns = [a for part in parts for a in part[0]]
+        found = np.array([[min(shape[a] for shape in part) for part in parts for a in part[0]]])
         for part in parts:
             found = self._with(self._few(found, LISTED * MOST), part)
         return found
 
-    def _with(
-        self, found: Sequence[dict[str, int]], part: Sequence[dict[str, int]]
-    ) -> list[dict[str, int]]:
+    def _with(self, found: Array, part: Sequence[dict[str, int]]) -> Array:
         """Every setting in each of some shapes, where no array of a chunk becomes too large."""
-        shaped = part[0].keys()
+        at, own = self._at(part[0]), np.array([list(shape.values()) for shape in part])
         fits = np.ones((len(found), len(part)), bool)
+        ones, shapes = found.copy(), np.ones((len(part), found.shape[1]), int)
+        ones[:, at], shapes[:, at] = 1, own
         for axes in self.live.chunk:
-            inside = [a for a in axes if a in shaped]
-            if inside:  # larger tiles along other axes make no array larger
-                outside = [a for a in axes if a not in shaped]
-                own = [float(extent(inside, shape)) for shape in part]
-                fits &= np.outer([float(extent(outside, t)) for t in found], own) <= MAX_TILE
-        return [{**found[i], **part[k]} for i, k in zip(*np.nonzero(fits), strict=True)]
+            if not part[0].keys().isdisjoint(axes):  # larger tiles along others make none larger
+                fits &= np.outer(self._values(ones, axes), self._values(shapes, axes)) <= MAX_TILE
+        which, shape = np.nonzero(fits)
+        out = found[which]
+        out[:, at] = own[shape]
+        return out
 
-    def _few(self, found: list[dict[str, int]], most: int) -> list[dict[str, int]]:
+    def _few(self, found: Array, most: int) -> Array:
         """At most about so many of some settings, in their order: as many for each number of values
         of a group and of a chunk, those for which all groups ask for the fewest values."""
         if len(found) <= most:
             return found
         self.left_out = True
         kernel = self.kernel
-        tiles = {a: np.array([t[a] for t in found], float) for a in kernel.axes}
-        cuts = {a: np.ceil(self.sizes[a] / n) for a, n in tiles.items()}
+        cuts = {a: np.ceil(self.sizes[a] / found[:, i]) for i, a in enumerate(self.columns)}
         requested = sum(
             t.once(self.sizes) * math.prod([cuts[a] for a in t.again]) for t in transfers(kernel)
         )
-        group, chunk = (
-            math.prod([tiles[a] for a in axes], start=np.ones(len(found)))
-            for axes in (kernel.group, kernel.stream.axes)
-        )
+        group, chunk = (self._values(found, axes) for axes in (kernel.group, kernel.stream.axes))
         order = np.lexsort((np.broadcast_to(requested, len(found)), chunk, group))
         new = np.diff(group[order], prepend=0) + abs(np.diff(chunk[order], prepend=0)) != 0
         begins = np.flatnonzero(new)
@@ -176,7 +191,7 @@ class Tiles:
         kept = order[place < max(1, most // len(begins))]
         if most < FEWEST:  # of each is too many
             kept = kept[:: -(-len(kept) // most)]
-        return [found[i] for i in sorted(kept)]
+        return found[np.sort(kept)]
 
     def _in_same_arrays(self, box_axes: Collection[str]) -> list[list[str]]:
         """The axes but those in `box_axes`; together, those that the same arrays carry."""
@@ -329,16 +344,6 @@ class Tiles:
         return [
             a for i, a in enumerate(own) if math.prod(self.sizes[b] for b in own[i + 1 :]) < MAX_ROW
         ]
-
-    def _shaped(self, tiles: Mapping[str, int]) -> bool:
-        """Whether products are large enough for matrix instructions."""
-        for roles in self.live.products:
-            depth = NARROW_DEPTH if roles[2] in self.live.narrow else MIN_DOT
-            if any(extent(role, tiles) < MIN_DOT for role in roles):
-                return False
-            if extent(roles[2], tiles) < depth:
-                return False
-        return True
 
 
 def _only_summed(kernel: Kernel) -> tuple[str, ...]:

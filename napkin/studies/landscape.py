@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from napkin.plan.planned import PlannedKernel
-from napkin.settings.best import choices, flat, program_of, resolved
+from napkin.settings.best import flat, program_of, resolved, unpriced
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ def landscape(k: PlannedKernel) -> Landscape | None:
     """The landscape of a planned kernel over the two axes with the most tiles to try; None where
     fewer than two have several."""
     kernel = k.choice.kernel
-    every = choices(kernel, k.choice.sizes, k.dtype, k.machine)
-    found = sorted(every, key=lambda c: c.time.seconds)
+    every = unpriced(kernel, k.choice.sizes, k.dtype, k.machine)
+    found = sorted((c for u in every for c in u.choices), key=lambda c: c.time.seconds)
     tried = {a: len({c.schedule.tiles[a] for c in found}) for a in kernel.axes}
     several = sorted((a for a in tried if tried[a] > 1), key=lambda a: -tried[a])[:2]
     if len(several) < 2:

@@ -62,6 +62,9 @@ ITERATIONS = "products and loop overhead"
 MOVES = frozenset({DRAM, L2, ACCESSES, ADDITIONS, L1})
 """Pipes that move bytes; the others compute."""
 
+ROUNDING = 1e-12
+"""What rounding may add to seconds that are nowhere more."""
+
 BLEND = 4
 """How nearly a round takes what its busiest pipe or one group alone takes, where both take about as
 long: the power of which both are summed."""
@@ -74,17 +77,26 @@ def predict(
     the machine. What it adds to is set to 0 before, which takes a launch."""
     c = constants or Constants.of(machine)
     time = _of_groups(machine, dtype, run, c)
+    zeros = _zeroed(machine, run, c)
+    return replace(time, seconds=time.seconds + zeros) if zeros else time
+
+
+def _zeroed(machine: Machine, run: Execution, c: Constants) -> float:
     if not run.zeroed_bytes:
-        return time
-    zeros = c.launch + run.zeroed_bytes / (c.dram_share * machine.dram_rate)
-    return replace(time, seconds=time.seconds + zeros)
+        return 0.0
+    return c.launch + run.zeroed_bytes / (c.dram_share * machine.dram_rate)
 
 
-def _of_groups(machine: Machine, dtype: str, run: Execution, c: Constants) -> Time:
+def _waves(machine: Machine, dtype: str, run: Execution, c: Constants) -> Waves:
     # Groups are spread over all multiprocessors before one of them holds a second.
     resident = max(1, min(run.resident, -(-run.groups // machine.sms)))
     run = run if run.resident == resident else replace(run, resident=resident)
-    model = Waves(machine, dtype, run, c)
+    return Waves(machine, dtype, run, c)
+
+
+def _of_groups(machine: Machine, dtype: str, run: Execution, c: Constants) -> Time:
+    model = _waves(machine, dtype, run, c)
+    run = model.run
     if not run.work["product"]:
         return in_rounds(machine, run, c, {**model.computing, **model.transfer()})
     if not run.schedule.warpgroups:
@@ -94,6 +106,18 @@ def _of_groups(machine: Machine, dtype: str, run: Execution, c: Constants) -> Ti
     own = replace(model, c=replace(c, l2_share=c.sums_l2, partial=c.sums_partial))
     memory = model.transfer()[DRAM]
     return adding(machine, run, c, model.computing, memory, own.arrival, model.epilogue)
+
+
+def least(machine: Machine, dtype: str, run: Execution) -> float:
+    """Seconds that no kernel without warpgroups undercuts that does what `run` does, and passes as
+    many bytes between levels of memory, or more."""
+    c = Constants.of(machine)
+    if not run.work["product"]:
+        seconds = predict(machine, dtype, run, c).seconds
+    else:
+        model = _waves(machine, dtype, run, c)
+        seconds = model.least + c.launch + _zeroed(machine, run, c)
+    return seconds * (1 - ROUNDING)
 
 
 def at_least(
@@ -211,17 +235,38 @@ class Waves:
             seconds += run.chunks * each * run.groups / machine.sms
         return seconds
 
+    @property
+    def least(self) -> float:
+        """`predicted`, but for a launch, or less: of more bytes it is no less than this. A pipe
+        that they make the slowest shows no more beside the one that was."""
+        if not self._together:
+            return self._loops("") + self._around_loops
+        pipes = {k: v for k, v in self.pipes.items() if k != L1}
+        shown = [pipes[k] for k in self._shown & pipes.keys()]
+        beside = self.c.exposed * (sum(shown) - max(shown, default=0.0))
+        return max(pipes.values()) + beside + self._around_loops
+
+    @property
+    def _together(self) -> bool:
+        """Whether moving and computing go on together, in a group or among an SM's."""
+        run, ahead = self.run, self.run.pipelined or not self.run.chunks
+        together = (run.overlapped or run.resident > 1) and (run.chained or ahead)
+        return together or (self._loop == ITERATIONS and run.pipelined)
+
+    @property
+    def _shown(self) -> set[str]:
+        """Pipes of which a share shows beside the slowest."""
+        if not self._loop:
+            return self.pipes.keys() - {LATENCY}
+        # An iteration has its products and arithmetic in it already.
+        return {ITERATIONS, ARRIVAL} | (set() if self.run.waits else {L2, DRAM, ADDITIONS})
+
     def _loops(self, slowest: str) -> float:
         """Seconds of all loops: of the slowest pipe and a share of those that it hides; of moving
-        and then of computing where these do not go on together, in a group or among an SM's."""
-        run, pipes = self.run, self.pipes
-        ahead = run.pipelined or not run.chunks
-        together = (run.overlapped or run.resident > 1) and (run.chained or ahead)
-        if together or (self._loop == ITERATIONS and run.pipelined):
-            # An iteration has its products and arithmetic in it already.
-            shown = {ITERATIONS, ARRIVAL}
-            shown |= set() if run.waits else {L2, DRAM, ADDITIONS}
-            shown = (shown if self._loop else pipes.keys()) - {slowest, LATENCY}
+        and then of computing where these do not go on together."""
+        pipes = self.pipes
+        if self._together:
+            shown = self._shown - {slowest}
             return pipes[slowest] + self.c.exposed * sum(v for k, v in pipes.items() if k in shown)
         moves = {L2, DRAM, ACCESSES, ADDITIONS} & pipes.keys()
         computing = max(v for k, v in pipes.items() if k not in moves | {L1})

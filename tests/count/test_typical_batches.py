@@ -23,3 +23,21 @@ def test_a_batch_of_documents_takes_no_more_memory_than_one() -> None:
     assert share(kernel, many, tiles) == share(kernel, one, tiles) == (1 / 64, 1 / 64)
     axes = ("w", "b", "d")
     assert read(kernel, axes, many, tiles) == 4096 * read(kernel, axes, one, tiles)
+
+
+@nk.diagram("w c d, w b d, w v c:int -> w v c")
+def placed(X, K, P):
+    S = nk.contract(X, K, over="d") + 0 * nk.index("v")
+    keys = nk.strided(4, local=False, queries="c", keys="b", at=P)
+    return nk.reduce(S, "max", over="b", keys=keys)
+
+
+def test_a_batch_of_places_takes_no_more_memory_than_some() -> None:
+    """2048 x 2048 x 2048 places would be 64 GiB."""
+    kernel = placed.stream("b").kernel
+    sizes = dict.fromkeys("wvcb", 2048) | {"d": 8}
+    tiles = {"w": 1, "v": 1, "c": 16, "b": 64, "d": 8}
+    one, many = {**sizes, "w": 1}, sizes
+    assert share(kernel, many, tiles) == share(kernel, one, tiles)
+    axes = ("w", "b", "d")
+    assert read(kernel, axes, many, tiles) == 2048 * read(kernel, axes, one, tiles)

@@ -130,3 +130,17 @@ def test_a_sum_of_products_with_an_infinite_factor() -> None:
     total = along("sum", pointwise("mul", (X, A)), ("x",))
     bind = {X: np.array([-np.inf, 1.0]), A: np.asarray(-np.inf)}
     assert np.isnan(evaluate([total], bind, {"x": 2})[0])
+
+
+@nk.diagram("q x -> q", sizes={"q": 3, "x": 64})
+def likelihood(A: Any) -> Any:
+    return nk.reduce(A / nk.reduce(A, "max", over="x"), "prod", over="x")
+
+
+def test_a_product_of_quotients_is_not_a_quotient_of_products() -> None:
+    """64 values near 90 have a product of 1e125, and as fractions of the largest one of 1e-3."""
+    values = np.random.default_rng(0).uniform(80, 100, (3, 64))
+    with pytest.raises(Refusal, match="stays inside it"):
+        likelihood.stream("x")
+    for plan in plans(likelihood, {"q": 3, "x": 64}, "fp32", random.Random(0), 6):
+        np.testing.assert_allclose(plan(values), likelihood.evaluate(values), 1e-4)

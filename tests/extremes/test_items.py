@@ -78,6 +78,38 @@ def test_reals_from_whole_numbers(agree: Any, name: str) -> None:
         np.testing.assert_allclose(found, X**4)
 
 
+BEYOND: dict[str, Callable[..., Any]] = {
+    "a factor outside of the sum": lambda x, i: nk.contract(most(x), i, over="x"),
+    "a number": lambda i: nk.reduce(i * 0.5, "sum", over="x"),
+    "two of them": lambda x, i: nk.reduce(most(x) * i * i, "sum", over="x"),
+    "two of them behind others": lambda x, i: nk.contract(x, i, i, over="x"),
+    "a sum of them": lambda x, i: nk.reduce(most(x) * i + i * most(x), "sum", over="x"),
+    "a product": lambda x, i: nk.reduce(most(x) * (i // 2**20), "prod", over="x"),
+    "a sum under another": lambda x, i: nk.reduce(
+        nk.reduce(i.rename(n="m") * most(x), "sum", over="m") + x, "sum", over="x"
+    ),
+    "a gradient": lambda x, i: nk.gradient(SCALED)(most(x), i, most(x)),
+}
+SCALED = nk.diagram("n, n x:int -> n")(lambda s, i: nk.contract(s, i, over="x"))
+"""What has a real factor, and does not fit into int32 without it."""
+
+
+def most(x: nk.Array) -> nk.Array:
+    """A result for each row."""
+    return nk.reduce(x, "max", over="x")
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_whole_numbers_beside_a_real_factor_do_not_wrap(agree: Any, name: str) -> None:
+    """Sums and products of reals, of which a real factor comes out."""
+    inputs = {"x": X, "i": np.full_like(I, 2**30)}
+    names = list(inspect.signature(BEYOND[name]).parameters)
+    signature = ", ".join("n x" if n == "x" else "n x:int" for n in names)
+    diagram = nk.diagram(f"{signature} -> n", name="beyond")(BEYOND[name])
+    found = agree(diagram, *(inputs[n] for n in names))
+    assert np.abs(found).max() > 2**31
+
+
 def test_a_cast_rounds_in_kernels_only(ways: Any) -> None:
     """Evaluation keeps float64; a kernel rounds once and goes on in float32."""
     diagram = nk.diagram("n x -> n x", name="rounded")(lambda x: nk.exp(nk.cast(x, "bf16")) + 1)

@@ -24,7 +24,7 @@ STEPS: dict[str, Callable[..., np.ndarray]] = {
 
 def shares(x: np.ndarray, at: int) -> np.ndarray:
     """Exponentials over their sum."""
-    e = np.exp(x - x.max(at, keepdims=True))
+    e = np.exp(x - x.max(at, keepdims=True, initial=-np.inf))
     return e / e.sum(at, keepdims=True)
 
 
@@ -34,7 +34,7 @@ ANY_STEPS: dict[str, Callable[..., np.ndarray]] = {
     "clamped": lambda h, b, at: np.clip(b + h, -1, 1),
     "shared": lambda h, a, b, at: b + shares(a * h, at),
     "running": lambda h, b, at: b + np.tanh(np.cumsum(h, at)),
-    "recalled": lambda h, a, b, at: h + a * (b - (a * h).mean(at, keepdims=True)),
+    "recalled": lambda h, a, b, at: h + a * (b - (a * h).sum(at, keepdims=True) / h.shape[at]),
 }
 """The same of `programs.ANY_STEPS`, with the place of an axis of the state."""
 

@@ -166,6 +166,22 @@ def test_a_program_without_axes_is_tried():
         assert modes.tried(modes.prepared("algebra"), program, seed) is None
 
 
+def test_values_on_the_edge_of_a_step_are_no_wrong_rewriting():
+    """Two values as far from their mean as each other are compared with the mean of both, which a
+    quotient taken after the sum rounds otherwise."""
+    seed = 32001164
+    assert modes.tried(modes.prepared("algebra"), draw(seed), seed) is None
+
+
+def test_a_rewriting_that_is_off_by_more_than_rounding_is_found(monkeypatch):
+    right = candidates.Values.output
+    monkeypatch.setattr(candidates.Values, "output", lambda *given: right(*given) * (1 + 1e-6))
+    step = Step("exp", (Ref(0),))
+    program = Program((Input("X", ("x",)),), (step,), ((Ref(1), ("x",)),), {"x": 3})
+    failure = modes.tried(modes.prepared("algebra"), program, 0)
+    assert (failure.category, failure.cause) == ("wrong value", "rewriting")
+
+
 def test_a_case_for_a_device_runs_where_its_tensors_are():
     pytest.importorskip("torch")
     import ongpu

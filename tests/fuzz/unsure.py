@@ -51,6 +51,7 @@ class Range:
 
 FLOAT32 = Range(1e37, 2.0**-126, 2.0**-149)
 FLOAT16 = Range(6e4, 2.0**-14, 2.0**-24)
+FLOAT64 = Range(1e307, 2.0**-1022, 2.0**-1074)
 
 
 @dataclass(frozen=True, eq=False)

@@ -217,6 +217,20 @@ def test_rows_of_a_table_are_added_up(gradients_agree: Any) -> None:
     gradients_agree(f, normal(4, 2), np.array([1, 1, 3, 0, 9]))
 
 
+@pytest.mark.parametrize("own", [
+    lambda T: T, lambda T: T - nk.index("v"), lambda T: nk.take(T, v=nk.index("v") // 2),
+    lambda T: nk.cumsum(T, along="v"),
+], ids=["as they are given", "shifted", "taken themselves", "computed"])  # fmt: skip
+def test_positions_along_the_axis_that_they_read(own: Any, gradients_agree: Any) -> None:
+    """A value is read by other positions of its own axis: another axis in the sum over these."""
+
+    def rows(E: Any, T: Any) -> Any:
+        return nk.contract(nk.take(E, v=own(T)) ** 2, E, over="v")
+
+    f = nk.diagram("v, t v:int -> t", name="rows_by_position")(rows)
+    gradients_agree(f, normal(4), np.array([[1, 1, 3, 0], [9, -2, 0, 1]]))
+
+
 @pytest.mark.parametrize("options", [
     {}, {"padding": 1}, {"stride": 2, "padding": (2, 0)}, {"dilation": 2, "padding": 3},
     {"stride": 3, "dilation": 2, "padding": 1},

@@ -18,7 +18,7 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.settings import tiles
-from napkin.settings.best import best_tiles, choices
+from napkin.settings.best import best_tiles, unpriced
 from napkin.settings.tiles import MOST, Tiles
 
 WIDE = dict.fromkeys("whnabcd", 2048)
@@ -49,7 +49,7 @@ def test_settings_of_seven_axes_are_bounded() -> None:
 
 def test_the_trace_says_that_settings_were_left_out() -> None:
     with tracing() as tracer:
-        choices(wide(), WIDE, "fp32", machine("h100"))
+        unpriced(wide(), WIDE, "fp32", machine("h100"))
     (left,) = [e for e in tracer.events if isinstance(e, Dropped)]
     assert left.kind == "setting"
     assert f"of more than {MOST:,} settings" in left.what

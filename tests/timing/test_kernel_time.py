@@ -16,7 +16,7 @@ from napkin.machine.calibration import Constants
 from napkin.machine.machines import Figure, machine
 from napkin.plan.plan import Plan
 from napkin.schedule import Schedule
-from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.pricing import Choice, Pricing, in_rank
 from napkin.settings.tiled import Tiled
 from napkin.timing.execution import ACCESSES, DRAM, IMBALANCE, L1, L2, LATENCY, Execution
 from napkin.timing.kernel_time import ARRIVAL, CHAIN, ITERATIONS, predict
@@ -207,7 +207,7 @@ def pricing(plan: Plan) -> Pricing:
 def rows_of(length: int) -> Choice:
     """Softmax over rows of a length, a row in 1,024 lanes."""
     plan = nk.derive(load("softmax"), on="h100", sizes={"n": 65536, "x": length})
-    (found,) = pricing(plan).choices([{"n": 16, "x": 1024}])
+    (found,) = in_rank(pricing(plan).unpriced([{"n": 16, "x": 1024}]))
     return found
 
 
@@ -241,7 +241,7 @@ def test_boxes_of_rows_between_lines_take_longer(b: int, c: int, lines: dict[str
     sizes = {"a": 1280, "b": b, "c": c}
     plan = nk.derive(load("matmul"), on="h100", sizes=sizes)
     priced = pricing(plan)
-    (found,) = priced.choices([{"a": 128, "b": 64, "c": 128}])
+    (found,) = in_rank(priced.unpriced([{"a": 128, "b": 64, "c": 128}]))
     tiled = Tiled(priced.of, found.schedule.tiles)
     assert tiled.lines == lines
     requests = tiled.requests(found.schedule.stages)

@@ -21,7 +21,7 @@ from napkin.algebra.rescale import rescaled
 from napkin.algebra.rule import Instance, Rule, between
 from napkin.algebra.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.algebra.sides import NotSeparable, Side, by_side
-from napkin.algebra.terms import EXTREMA, JOINS, added, as_written, carrying, extent, like, scaled
+from napkin.algebra.terms import EXTREMA, JOINS, added, as_written, carrying, like, scaled
 from napkin.derive.folding import Folding
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.select import SELECTED
@@ -81,6 +81,8 @@ class Separating:
                 return HELD, Instance(self._name(f), found)
             if f in self.compared or as_written(f):
                 raise NotSeparable(f.op, "positions are compared with it as it is rounded")
+            if f.op in EXTREMA and f.kind == "int":
+                raise NotSeparable(f.op, "the extremum of no whole numbers is no infinity")
         except NotSeparable:
             del self.separations[noted:]
             raise
@@ -193,7 +195,7 @@ class Separating:
 
     def _folded(self, g: _Body, a: Any) -> Node:
         """The reduction of an expression in the chunk alone."""
-        return self.folding.folded(g.f.op, g.meaning.node(a), g.f, g.p)
+        return self.folding.folded(g.f.op, g.meaning.body(a, g.f), g.f, g.p)
 
     def _extremum(self, g: _Body) -> Node:
         if running_symbols(g.body):  # max exp(x - r) = exp(max x - r), where exp(x) may overflow
@@ -221,11 +223,10 @@ class Separating:
         return value
 
     def _outside(self, g: _Body, parts: Parts) -> Node:
-        """The reduction of a(x) o b is that of a(x), and then o b, where o distributes over it; but
-        prod_x a(x) b = b**n prod_x a(x)."""
+        """The reduction of a(x) o b is that of a(x), and then o b, where o distributes over it. Of
+        prod_x a(x) b = b**n prod_x a(x) both factors may overflow, and so it stays as it is."""
         record = REDUCTIONS[g.f.op]
-        product = joins_as(record) == "mul"
-        scales = product or record.over == "mul"
+        scales = record.over == "mul"
         if record.order:
             scales = all(b.is_nonnegative for _, b in parts)
         if scales and len(parts) == 1 and not running_symbols(g.body):  # whose factors may overflow
@@ -236,10 +237,7 @@ class Separating:
         else:
             raise NotSeparable(g.f.op, "what mixes the chunk with a running result stays inside it")
         self._note(g, shown, deferred=by_side(b)[1])
-        inner, value = self._folded(g, a), g.meaning.node(b)
-        if product:
-            value = pointwise("pow", (value, extent(over(g.f))))
-        return pointwise(op, (inner, value))
+        return pointwise(op, (self._folded(g, a), g.meaning.node(b)))
 
     def _summed(self, g: _Body, parts: Parts) -> Node:
         nodes = g.meaning.nodes
@@ -374,7 +372,7 @@ def _of(name: str) -> Callable[..., Iterator[Instance]]:
 
 SEPARATED = Rule(
     "separate",
-    "sum_x sum_k a_k(x) b_k(r) = sum_k b_k(r) sum_x a_k(x), and so of max, min and prod",
+    "sum_x sum_k a_k(x) b_k(r) = sum_k b_k(r) sum_x a_k(x), and so of max and min",
     _of("separate"),
     (
         "no b_k carries an axis that the sum removes",

@@ -1,0 +1,32 @@
+"""Settings are priced in the order of what they take at least: the best is the best of all."""
+
+from __future__ import annotations
+
+import pytest
+
+import napkin as nk
+from napkin.diagram.library import load
+from napkin.machine.machines import machine
+from napkin.settings.best import unpriced
+from napkin.settings.pricing import in_rank
+
+NAMES = ("softmax", "cross_entropy", "attention", "causal_attention", "gelu_matmul", "conv2d")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("on", ["a100", "h100"])
+def test_no_choice_comes_before_what_its_tiles_take_at_least(
+    name: str, dtype: str, on: str
+) -> None:
+    diagram = load(name)
+    for k in nk.derive(diagram, on, dtype=dtype).kernels:
+        found = list(unpriced(k.choice.kernel, k.choice.sizes, dtype, machine(on)))
+        first = next(in_rank(found))
+        priced = [u for u in found if "choices" in vars(u)]
+        assert len(priced) < max(len(found) / 2, 30)
+        every = [c for u in found for c in u.choices]
+        assert all(c.rank >= u.least for u in found for c in u.choices)
+        ranked = sorted(every, key=lambda c: c.rank)
+        assert first is ranked[0]
+        assert [id(c) for c in in_rank(found)] == [id(c) for c in ranked]

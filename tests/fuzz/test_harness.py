@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import algebra
@@ -28,7 +29,7 @@ from handmade import by_hand
 from judged import COUNTS, Failure
 from programs import Input, Keys, Program, Ref, Step
 from record import Record
-from written import diagram
+from written import diagram, text
 
 from napkin.diagram.library import load
 from napkin.ir.node import postorder
@@ -262,6 +263,16 @@ def test_labels_of_a_person_run_alone() -> None:
     plans = list(filter(None, map(forcing.of, kernels)))
     assert plans
     assert all(k.name == "linear_scan_kernel" for p in plans for k in p.kernels)
+
+
+def test_a_program_may_call_another_and_say_storage_types_later() -> None:
+    steps = (Step("tanh", (Ref(0),)), Step("sum", (Ref(1),), (("b",),)))
+    given = (Input("X", ("a", "b"), storage="fp16"),)
+    plain = Program(given, steps, ((Ref(2), ("a",)),), {"a": 3, "b": 5})
+    other = replace(plain, called=1, stored=True)
+    assert "t0 = drawn_first(X)" in text(other)
+    assert "drawn.stored(**{'X': 'fp16'})" in text(other)
+    assert diagram(plain).roots == diagram(other).roots
 
 
 LONG_SCAN = """

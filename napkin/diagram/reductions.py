@@ -145,7 +145,7 @@ def reduce(
         return Array(_reduced(how, body, axes))
     seen = attached(cast("KeySet", keys), body, axes)
     if how == "mean":
-        total = infer.along("sum", _seen(seen, body), axes)
+        total = infer.along("sum", _seen(seen, infer.reals(body)), axes)
         return Array(pointwise("div", (total, infer.along("sum", seen, axes))))
     if how == "sum":
         return Array(infer.along("sum", _seen(seen, body), axes))

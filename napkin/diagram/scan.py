@@ -89,8 +89,10 @@ def _scanned(a: Node | None, b: Node | None, start: Node, axis: str) -> Node:
         return b
     begins = start.op == "number" and start.params[0] == 0
     if a is _ONE and b is not None:
-        total = infer.along("cumsum", b, (axis,))
-        return total if begins else pointwise("add", (start, total))
+        if begins:
+            return infer.along("cumsum", b, (axis,))
+        b = infer.reals(b) if start.kind == "real" else b
+        return pointwise("add", (start, infer.along("cumsum", b, (axis,))))
     if not begins:
         first = pointwise("equal", (position(axis), number(0)))
         moved, otherwise = pointwise("mul", (a, start)), number(0.0) if b is None else b

@@ -10,7 +10,7 @@ from typing import cast
 
 from napkin.errors import InputError
 from napkin.ir.behind import behind, places_of
-from napkin.ir.infer import Parts, along, joined, part_of, parts_of, pointwise, renamed
+from napkin.ir.infer import Parts, along, joined, part_of, parts_of, pointwise, reals, renamed
 from napkin.ir.key_sets import from_arguments, spec_of
 from napkin.ir.node import COMPOSITES, FLOOR, Node, node, number, over, postorder
 from napkin.ir.operators import POINTWISE
@@ -97,7 +97,7 @@ def _from_level(old: Node, args: tuple[Node, ...]) -> Node | None:
 
 def _mean(parts: Parts, _: int) -> Node:
     ((x, axes),) = parts
-    return pointwise("div", (along("sum", x, axes), count(axes)))
+    return pointwise("div", (along("sum", reals(x), axes), count(axes)))
 
 
 RULES: dict[str, Callable[[Parts, int], Node]] = {

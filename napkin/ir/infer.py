@@ -75,6 +75,11 @@ def joined(op: str, parts: Iterable[Node]) -> Node:
     return reduce(lambda a, b: pointwise(op, (a, b)), parts)
 
 
+def reals(x: Node) -> Node:
+    """`x`, whole numbers as reals, of which a sum does not wrap. Tests are counted as they are."""
+    return pointwise("cast", (x,), ("fp32",)) if x.kind == "int" else x
+
+
 def along(op: str, x: Node, axes: tuple[str, ...], extra: tuple[Param, ...] = ()) -> Node:
     """A reduction, composite or scan of `x` along `axes`.
 

@@ -77,6 +77,9 @@ class Memory:
     def permute(self, order: Sequence[int]) -> Memory:
         return Memory(self.values.transpose(order), self.dtype)
 
+    def load(self, layout: Any) -> Tile:
+        return tile(self.values.copy())
+
     def store(self, value: Any) -> None:
         self.values[...] = value
 

@@ -85,6 +85,22 @@ def biased(Q: Any, K: Any, V: Any, B: Any) -> Any:
     return nk.contract(nk.softmax(S, over="x"), V, over="x")
 
 
+@nk.diagram("q d, x d, x e, q e, q -> x d, x e")
+def to_keys(Q: Any, K: Any, V: Any, G: Any, L: Any) -> Any:
+    """Two first products, each of whose streamed tiles is multiplied once more, and two results of
+    one form."""
+    P = nk.sigmoid(nk.contract(Q, K, over="d") * 0.2 - L)
+    return nk.contract(P * nk.contract(G, V, over="e"), Q, over="q"), nk.contract(P, G, over="q")
+
+
+@nk.diagram("q d, x d, x e, q e, q e -> q d, q")
+def to_queries(Q: Any, K: Any, V: Any, G: Any, O: Any) -> Any:
+    """An operand that a group holds, G, is computed with, too."""
+    P = nk.sigmoid(nk.contract(Q, K, over="d") * 0.2)
+    level = nk.contract(G, O, over="e")
+    return nk.contract(P * (nk.contract(G, V, over="e") - level), K, over="x"), level
+
+
 CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int]] = [
     (plain, {"h": 2, "q": 200, "x": 296, "d": 32, "e": 64}, {"q": 64, "x": 64}, "q", 2),
     (plain, {"h": 1, "q": 192, "x": 64, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 3),
@@ -99,6 +115,9 @@ CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int]] = [
     (gated, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
     (softened, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
     (biased, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
+    (to_keys, {"q": 200, "x": 136, "d": 32, "e": 32}, {"q": 64, "x": 64}, "x", 2),
+    (to_keys, {"q": 136, "x": 200, "d": 64, "e": 32}, {"q": 64, "x": 64}, "x", 3),
+    (to_queries, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
 ]  # fmt: skip
 
 
@@ -181,17 +200,17 @@ def test_products_before_or_after_the_stream_run_in_no_band() -> None:
         assert why_not(program) == "a product is made after the stream"
 
 
-def test_an_operand_that_is_computed_with_runs_in_no_warpgroups() -> None:
+def test_a_streamed_operand_that_is_computed_with_runs_in_no_warpgroups() -> None:
     @nk.diagram("q d, x d, x e -> q e")
     def weighed(Q: Any, K: Any, V: Any) -> Any:
-        S = nk.contract(Q, K, over="d") - nk.reduce(Q * Q, "sum", over="d")
+        S = nk.contract(Q, K, over="d") - nk.reduce(K * K, "sum", over="d")
         return nk.contract(nk.sigmoid(S), V, over="x")
 
     sizes = {"q": 8192, "x": 8192, "d": 32, "e": 32}
     (k,) = nk.derive(weighed, on="h100", sizes=sizes, dtype="bf16").kernels
     tiles = {"q": 64, "x": 64, "d": 32, "e": 32}
     program = build(k.choice.kernel, specialised(tiles, 2, "q"))
-    assert why_not(program) == "Q is an operand and is computed with, too"
+    assert why_not(program) == "K is an operand and is computed with, too"
 
 
 def text_of(cta: SpecialisedCta) -> str:

@@ -30,12 +30,10 @@ def _rings(r: Rings) -> list[ast.stmt]:
     leaves = (*cta.held, *cta.streamed)
     rings = {tensor_of(n): (_boxes_held(r, n), r.box(n)) for n in leaves}
     for t, axes in r.program.stores.items():
-        own = in_box(axes, r.program.tiles)
-        like = next((n for n in cta.held if cta.same_form(n, axes)), None)
-        if like is not None:  # what was held has been read when results are stored
-            scope.share(t, tensor_of(like))
+        if t in cta.vacated:
+            scope.share(t, tensor_of(cta.vacated[t]))
         else:
-            rings[t] = sx.const(cta.groups), own
+            rings[t] = sx.const(cta.groups), in_box(axes, r.program.tiles)
     out += [r.ring(t, count, axes) for t, (count, axes) in rings.items()]
     for n in leaves:
         t, count = tensor_of(n), _boxes_held(r, n)

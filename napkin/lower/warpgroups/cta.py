@@ -164,6 +164,21 @@ class SpecialisedCta:
         found = (x.product.sides[1][0] for loop in self.program.loops for x in self.delayed(loop))
         return tuple(dict.fromkeys(found))
 
+    @cached_property
+    def vacated(self) -> dict[str, Node]:
+        """The held box in whose place each result of its form leaves: one that nothing reads any
+        more when results are stored, and for each another one, as results leave while the next is
+        stored."""
+        read = set(postorder(self.program.tails.values()))
+        free = [n for n in self.held if n not in read]
+        found: dict[str, Node] = {}
+        for tensor, axes in self.program.stores.items():
+            like = next((n for n in free if self.same_form(n, axes)), None)
+            if like is not None:
+                free.remove(like)
+                found[tensor] = like
+        return found
+
     def own(self, leaf: Node) -> bool:
         """Whether each group has a box of its own."""
         return self.axis in leaf.axes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from napkin.ir.node import Node
 from napkin.lower import syntax as sx
 from napkin.lower.emit_block import Block, Layouts
 from napkin.lower.syntax import Expr
@@ -30,6 +31,11 @@ class Registers(Layouts):
             sliced = self.lang("SliceLayout", 1, self.scope.layout(want[1]))
             value = self.lang("convert_layout", value, sliced)
         return super().spread(value, have, want)
+
+    def read(self, n: Node, held: Expr) -> Expr:
+        if n not in self.cta.held:
+            return held
+        return sx.method(held, "load", self.scope.of(self.cta.program.shape(n)))
 
     def reduced(self, value: Expr, had: Sequence[int], have: Sequence[int]) -> Expr:
         row, first = self.cta.row, self.cta.columns[0]

@@ -36,7 +36,7 @@ def boxes_of(cta: SpecialisedCta) -> dict[str, tuple[int, int]]:
         own = cta.groups if cta.own(leaf) else 1
         out[tensor_of(leaf)] = (own * (cta.stages if leaf in cta.streamed else 1), values)
     for tensor, axes in program.stores.items():
-        if not any(cta.same_form(n, axes) for n in cta.held):
+        if tensor not in cta.vacated:
             out[tensor] = (cta.groups, math.prod(tiles[a] for a in axes))
     return out
 

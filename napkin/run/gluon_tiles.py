@@ -231,5 +231,6 @@ LANGUAGE: dict[str, Any] = {
     "NVMMADistributedLayout": lambda *how: None,
     "DotOperandLayout": lambda *how: None,
     "BlockedLayout": lambda *how: None,
+    "SwizzledSharedLayout": lambda *how: None,
 }
 """What `gl` has, by name."""

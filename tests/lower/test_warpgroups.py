@@ -94,11 +94,21 @@ def to_keys(Q: Any, K: Any, V: Any, G: Any, L: Any) -> Any:
 
 
 @nk.diagram("q d, x d, x e, q e, q e -> q d, q")
-def to_queries(Q: Any, K: Any, V: Any, G: Any, O: Any) -> Any:
+def to_queries(Q: Any, K: Any, V: Any, G: Any, R: Any) -> Any:
     """An operand that a group holds, G, is computed with, too."""
     P = nk.sigmoid(nk.contract(Q, K, over="d") * 0.2)
-    level = nk.contract(G, O, over="e")
+    level = nk.contract(G, R, over="e")
     return nk.contract(P * (nk.contract(G, V, over="e") - level), K, over="x"), level
+
+
+@nk.diagram("q d, x d, x e, q -> q e")
+def decayed(Q: Any, K: Any, V: Any, L: Any) -> Any:
+    S = nk.contract(Q, K, over="d") * 0.2
+    return nk.contract(nk.sigmoid(S - L), V, over="x", keys=nk.causal("q", "x"))
+
+
+causal_to_keys = nk.gradient(decayed, wrt=("K", "V"))
+"""Of the queries that see a key, whole chunks and others, each with a level of its own."""
 
 
 CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int]] = [
@@ -117,6 +127,7 @@ CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int]] = [
     (biased, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
     (to_keys, {"q": 200, "x": 136, "d": 32, "e": 32}, {"q": 64, "x": 64}, "x", 2),
     (to_keys, {"q": 136, "x": 200, "d": 64, "e": 32}, {"q": 64, "x": 64}, "x", 3),
+    (causal_to_keys, {"q": 328, "x": 328, "d": 32, "e": 32}, {"q": 64, "x": 64}, "x", 2),
     (to_queries, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
 ]  # fmt: skip
 
@@ -286,3 +297,10 @@ def test_a_group_past_the_end_stores_nothing(ran: Runner) -> None:
     found, wanted, moved = ran(k, cta, plain, sizes)
     assert off(found[0], wanted[0]) < 1e-2
     assert moved[plain.outputs[0].name, "write"] == 2 * math.prod((40, 32))
+
+
+def test_what_all_rows_share_is_computed_once_for_each_column() -> None:
+    text = text_of(cta_of_tiles(*CASES[11])[1])
+    assert text.count("gl.load(L + q_alone") == 1
+    assert "L_tile_shared.index(warpgroup).store(L_tile" in text
+    assert "L_tile_shared.index(warpgroup).load(gl.SliceLayout(0, ACROSS_Q))" in text

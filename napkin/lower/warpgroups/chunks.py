@@ -35,6 +35,7 @@ def _rings(r: Rings) -> list[ast.stmt]:
         else:
             rings[t] = sx.const(cta.groups), in_box(axes, r.program.tiles)
     out += [r.ring(t, count, axes) for t, (count, axes) in rings.items()]
+    out += [r.shared(n) for n in cta.every_across]
     for n in leaves:
         t, count = tensor_of(n), _boxes_held(r, n)
         out += r.barriers(scope.full(t), count, 1)

@@ -19,9 +19,10 @@ from functools import cached_property
 from napkin.algebra.fold import State
 from napkin.algebra.terms import is_read
 from napkin.ir.node import Node, postorder
+from napkin.ir.operators import POINTWISE
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.launch import in_box
-from napkin.lower.program import Loop, Program
+from napkin.lower.program import Loop, Program, moving_terms
 
 ROWS = 64
 """Rows that a warpgroup multiplies at once (PTX ISA, wgmma)."""
@@ -141,6 +142,27 @@ class SpecialisedCta:
             if added is not None and not own & set(postorder([*others, added[1].node])):
                 found.append(Delayed(s, *added))
         return tuple(found)
+
+    def across(self, loop: Loop) -> tuple[Node, ...]:
+        """Terms of a loop with one value for each column of the scores, computed of readings: each
+        thread has many rows and columns of a tile, so that all would compute each value again."""
+        program, moving = self.program, moving_terms(self.program, loop)
+        order = list(postorder(loop.steps.values()))
+        found = set[Node]()
+        for n in order:
+            if n not in moving or program.shape(n) != self.columns[:1]:
+                continue
+            read = is_read(n) and not n.args and n not in program.boxes
+            of = [a for a in n.args if program.shape(a)]
+            if read or (n.op in POINTWISE and of and found.issuperset(of)):
+                found.add(n)
+        last = {a for n in order if n not in found for a in n.args}
+        return tuple(n for n in order if n in found & last and n.kind == "real")
+
+    @cached_property
+    def every_across(self) -> tuple[Node, ...]:
+        """Those of all loops."""
+        return tuple(dict.fromkeys(n for loop in self.program.loops for n in self.across(loop)))
 
     @cached_property
     def held(self) -> tuple[Node, ...]:

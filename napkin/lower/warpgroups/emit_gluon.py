@@ -10,6 +10,7 @@ from napkin.lower import syntax as sx
 from napkin.lower.emit_block import Block, Layouts
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.gluon_scope import CtaScope
+from napkin.schedule import WARPS
 
 
 class Registers(Layouts):
@@ -18,11 +19,15 @@ class Registers(Layouts):
     def __init__(self, scope: CtaScope) -> None:
         self.scope, self.cta, self.lang = scope, scope.cta, scope.lang
 
+    def of(self, dims: Sequence[int]) -> Expr:
+        """The layout of a tile with these dimensions."""
+        return self.scope.of(tuple(dims))
+
     def laid(self, made: Expr, dims: Sequence[int]) -> Expr:
         if not dims:
             return made
         assert isinstance(made, ast.Call)
-        layout = ast.keyword("layout", self.scope.of(tuple(dims)))
+        layout = ast.keyword("layout", self.of(dims))
         return ast.Call(made.func, made.args, [*made.keywords, layout])
 
     def spread(self, value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
@@ -55,3 +60,10 @@ class Registers(Layouts):
             ast.Expr(sx.call("fence_async_shared")),
             ast.Expr(sx.call("async_store", scope.tensor(tensor), at, box)),
         ]
+
+
+class Alone(Registers):
+    """Layouts of tiles of one dimension, of which each thread has a value."""
+
+    def of(self, dims: Sequence[int]) -> Expr:
+        return self.lang("BlockedLayout", *(sx.tuple_of([n]) for n in (1, 32, WARPS, 0)))

@@ -11,16 +11,19 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from napkin.algebra.terms import is_read
 from napkin.derive.kernel import tensor_of
-from napkin.ir.node import Node
+from napkin.ir.node import Node, postorder
 from napkin.lower import syntax as sx
 from napkin.lower.dots import Dot
 from napkin.lower.emit import Emitter
 from napkin.lower.emit_reductions import operand
+from napkin.lower.places import Places
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.cta import Delayed
+from napkin.lower.warpgroups.emit_gluon import Alone
 from napkin.lower.warpgroups.rings import Rings, waited
 
 
@@ -108,7 +111,7 @@ class Rows:
         """One iteration: while tensor cores make the leading products of its chunk, they also make
         the delayed ones of the chunk before. The rows of its own delayed products stay."""
         work, inner = self._work(loop), self.emitter.child()
-        out = [*self._begin_leading(work), *self._begin_delayed(work)]
+        out = [*self._begin_leading(work), *self._begin_delayed(work), *self._across(loop, inner)]
         out += self._finish_leading(work, inner)
         waiting = [x.state for x in work.delayed]
         now = [s for s in self.stream.passes[loop.part].states if s not in waiting]
@@ -119,6 +122,25 @@ class Rows:
         for x, value in zip(work.delayed, rows, strict=True):
             out += self._leave(x, value, inner)
         return [*out, *after]
+
+    def _across(self, loop: Loop, inner: Emitter) -> list[ast.stmt]:
+        """Terms with one value for each column: while products are made, each thread computes one
+        of them, and leaves it to all in shared memory."""
+        terms, scope = self.cta.across(loop), self.scope
+        if not terms:
+            return []
+        apart = scope.apart()
+        alone = Emitter(self.program, apart, Alone(apart))
+        alone.have, alone.uses = dict(self.emitter.have), self.emitter.uses
+        alone.inside = set(self.stream.axes) if loop.whole else set()
+        places = Places(alone).lanes(self.cta.columns[0], {}, loop)
+        for n in filter(is_read, postorder(terms)):  # all on their way before one is waited for
+            alone.define(n)
+        for n in terms:
+            place = sx.method(scope.shared(n), "index", scope.warpgroup)
+            alone.statements.append(ast.Expr(sx.method(place, "store", alone.value(n))))
+            inner.have[n] = sx.method(place, "load", scope.of(self.cta.columns[:1]))
+        return [*places, *alone.drain()]
 
     def _work(self, loop: Loop) -> Work:
         products = self.cta.begun(loop)

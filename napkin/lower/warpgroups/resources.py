@@ -8,8 +8,8 @@ import math
 from napkin.derive.kernel import tensor_of
 from napkin.lower.warpgroups.cta import SpecialisedCta
 
-BARRIER = 8
-"""Bytes of one."""
+BARRIER, FLOAT = 8, 4
+"""Bytes of a barrier, and of what is computed."""
 
 PASSED = 256
 """Bytes, at most for the kernels of `diagrams/`, in which a block's first warps pass what they know
@@ -49,7 +49,13 @@ def box_bytes(cta: SpecialisedCta) -> int:
 
 def shared_of(cta: SpecialisedCta) -> int:
     """Bytes of shared memory of one block, about: to the byte but for `PASSED`."""
-    return box_bytes(cta) + _barriers(cta) * BARRIER + PASSED
+    return box_bytes(cta) + _across(cta) + _barriers(cta) * BARRIER + PASSED
+
+
+def _across(cta: SpecialisedCta) -> int:
+    """Bytes of what has one value for each column."""
+    each = FLOAT * cta.program.extent(cta.columns[0])
+    return cta.groups * each * len(cta.every_across)
 
 
 def _barriers(cta: SpecialisedCta) -> int:

@@ -69,6 +69,14 @@ class Rings:
         names = f"{tensor}.dtype", shape, f"{tensor}.layout"
         return sx.assign(self.scope.ring(name), self.lang("allocate_shared_memory", *names))
 
+    def shared(self, n: Node) -> ast.stmt:
+        """Room for a term with one value for each column, for each group."""
+        shape = sx.tuple_of([self.cta.groups, self.scope.extent(self.cta.columns[0])])
+        lists = (1, 1, 1, sx.tuple_of([0]))
+        layout = self.lang("SwizzledSharedLayout", *lists)
+        made = self.lang("allocate_shared_memory", self.lang.word("float32"), shape, layout)
+        return sx.assign(self.scope.shared(n), made)
+
     def barriers(self, name: str, count: Operand, arrivals: int) -> list[ast.stmt]:
         """So many barriers, each of which waits for `arrivals`."""
         shape = sx.tuple_of([count, 1])

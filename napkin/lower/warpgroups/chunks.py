@@ -43,7 +43,7 @@ def _rings(r: Rings) -> list[ast.stmt]:
             out += r.barriers(scope.free(t), count, cta.groups)
     first = [x for n in cta.left for x in _zeros(r, n)]
     fence = ast.Expr(sx.call("fence_async_shared"))
-    full = [r.arrive(scope.full(tensor_of(n)), 0) for n in cta.streamed]
+    full = [r.arrive(scope.full(tensor_of(n)), 0) for n in cta.streamed if cta.left]
     return [*out, *first, fence, *full]
 
 
@@ -71,7 +71,7 @@ def loads(r: Rings) -> list[ast.stmt]:
     out: list[ast.stmt] = [r.index_type()]
     held = [x for n in cta.held for x in _ask(r, n, scope.warpgroup)]
     out.append(r.each_warpgroup([r.own(), *held]))
-    out.append(sx.assign(scope.iteration, 1))
+    out.append(r.first())
     for loop in r.program.loops:
         head, (slot, phase) = r.loops.head(loop), scope.slot()
         body = [*head.find, *r.loops.starts(r.program.kernel.stream.axes), *r.slots()]

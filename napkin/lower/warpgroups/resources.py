@@ -82,8 +82,8 @@ def register_budget(cta: SpecialisedCta) -> int:
 
 
 def registers_of(cta: SpecialisedCta) -> int:
-    """Registers of a thread: sums, or states, and the scores of a chunk as they are computed and as
-    they are multiplied."""
+    """Registers of a thread: sums, or states, and the scores of a chunk as they are computed and,
+    where the next chunk's are computed beside, as they are multiplied."""
     program = cta.program
     if cta.sums:
         spans = [(*x.product.rows, *x.product.columns) for x in cta.sums]
@@ -92,7 +92,7 @@ def registers_of(cta: SpecialisedCta) -> int:
     states = {x.state.name: x.state.leaf("old") for x in delayed}
     tiles = sum(program.span(program.shape(n)) for n in states.values())
     scores = sum(program.span((*d.rows, *d.columns)) for d in cta.leading)
-    rows = {x.product.spans[0] for x in delayed}
+    rows = {x.product.spans[0] for x in delayed if cta.left}
     kept = sum(program.span(dims) for dims in rows) * program.schedule.described // 4
     overhead = OVERHEAD if program.kernel.visits is None else OVERHEAD_TESTS
     return (tiles + scores + kept) // THREADS + overhead

@@ -131,6 +131,10 @@ class Rings:
         into = sx.method(scope.ring(t), "index", at)
         return ast.Expr(sx.call("async_load", scope.tensor(t), begin, full, into))
 
+    def first(self) -> ast.stmt:
+        """The first iteration, before which there is one that leaves products, or none."""
+        return sx.assign(self.scope.iteration, 1 if self.cta.left else 0)
+
     def next(self) -> ast.stmt:
         """The next iteration."""
         number = self.scope.iteration

@@ -36,7 +36,7 @@ def why_not(program: Program) -> str:
     left = [{x.state.name: x.product.sides[1] for x in cta.delayed(loop)} for loop in program.loops]
     if not all(x and x == left[0] for x in left):
         return "no product of computed rows is added to a state, in every loop the same"
-    if not set(cta.left) <= set(cta.streamed) or any(map(cta.own, cta.streamed)):
+    if not set(cta.added) <= set(cta.streamed) or any(map(cta.own, cta.streamed)):
         return "its warpgroups share no streamed tiles"
     reason = _tile_reason(cta)
     if reason:

@@ -39,9 +39,9 @@ OVERHEAD, OVERHEAD_TESTS = (4, 28), (12, 40)
 with them; and of loops that test some chunks. For ten tiles of attention -4 to 9 and 24 to 28, of
 causal attention 2 to 16 and 27 to 61, as Triton 3.6 and 3.9 compile them for sm_90."""
 
-ROW_LANES, THREADS = 8, 128
-"""Lanes of a warp that have the same columns of a product, in rows of their own (PTX ISA, wgmma),
-and threads of a warpgroup."""
+ROW_LANES, WARP_ROWS, THREADS = 8, 16, 128
+"""Lanes of a warp that have the same columns of a product, in rows of their own, and rows of a warp
+at once (PTX ISA, mma and wgmma); threads of a warpgroup."""
 
 ROW_SHARE, PER_THREAD_SHARE, OVERHEAD_ROWS = 115, 75, 14
 """Registers of a thread where nothing is multiplied: of its tiles, in percent, those of folds that
@@ -210,14 +210,13 @@ class Tiled:
         the columns of a group."""
         long = {a for a in c.axes if self.tiles[a] > 1}
         stream = set(self.of.kernel.stream.axes)
-        columns = [set(own) for _, own, _ in self.of.live.products]
         if not long or c.tail or not self.of.chained or not long <= stream:
             return 1
-        if not any(long <= own for own in columns):
-            return 1
-        if warps:
-            return ROW_LANES * warps
-        return max(1.0, THREADS / extent(tuple(long), self.tiles))
+        met = [rows for rows, columns, _ in self.of.live.products if long <= set(columns)]
+        if met and not warps:
+            return max(1.0, THREADS / extent(tuple(long), self.tiles))
+        rows = max((extent(rows, self.tiles) for rows in met), default=0)
+        return ROW_LANES * max(1, min(warps, rows // WARP_ROWS)) if met else 1
 
     def _spread(self, warps: int) -> Spread | None:
         """How threads share the largest tile of its loops, where nothing is multiplied."""

@@ -189,9 +189,9 @@ class SpecialisedCta:
     @cached_property
     def at_once(self) -> bool:
         """Whether an iteration makes all products of its chunk: where the first products read boxes
-        that others read, too, these would stay for another iteration, and the next come late. The
-        products of attention's gradient took 1,693 and 1,155 us so, of dK and dV and of dQ, and
-        2,524 and 1,655 with some of them left (H100, 64 heads of 4,096 x 128, bf16)."""
+        that others read, too, these would stay for another iteration, and the next come late. In
+        attention's gradient, dK with dV and dQ took 1,693 and 1,155 us so, and 2,524 and 1,655
+        with products left (H100, 64 heads of 4,096 x 128, bf16)."""
         first = {p for d in self.leading for p in d.parts}
         return not first.isdisjoint(self.added)
 

@@ -44,7 +44,8 @@ class Keepable:
 
 def keepable(f: Diagram, back: Backward) -> list[Keepable]:
     """What may be kept: outputs, reductions and scans, and of other terms of the diagram those that
-    meet a cotangent. A term that is computed on the way to one of these takes as much memory."""
+    meet a cotangent. A term that is computed on the way to one of these takes as much memory. Axes
+    lie in the order of the diagram's, so that rows of a result and their numbers do alike."""
     made = back.diagram
     given = set(made.inputs[len(f.inputs) :])
     order = list(postorder(made.roots))
@@ -58,7 +59,7 @@ def keepable(f: Diagram, back: Backward) -> list[Keepable]:
     names = assign_names(made.roots, made.names, {*made.scalars, *(o.name for o in f.outputs)})
     unsure = _one_sided(order)
     found = [
-        Keepable(names.get(n, n.op), n, n.axes, "", False)
+        Keepable(names.get(n, n.op), n, _in_order(n.axes, f.axes), "", False)
         for n in order
         if _is_array(n) and n not in after and n not in results and n not in unsure
         and (_reduces(n) or (n in met and n in own))
@@ -67,6 +68,11 @@ def keepable(f: Diagram, back: Backward) -> list[Keepable]:
             if n in order and n not in unsure]  # fmt: skip
     found = _without_stages(found, order)
     return kept + _distinct(found, {*names.values(), *(k.name for k in kept)})
+
+
+def _in_order(axes: Sequence[str], order: Sequence[str]) -> tuple[str, ...]:
+    """The axes in this order, and those that it lacks."""
+    return (*(a for a in order if a in axes), *(a for a in axes if a not in order))
 
 
 def _one_sided(order: Sequence[Node]) -> set[Node]:

@@ -61,6 +61,8 @@ def _interval(i: Interval, key: str, query: str) -> Interval | None:
 def _before(t: Node, c: Node, query: str) -> Node | None:
     """The query before which all have t <= c, and no other has."""
     if query not in t.axes:
+        if _never_less(c, t):
+            return length(query)
         every = pointwise("less_equal", (t, c))
         return pointwise("where", (every, length(query), number(0)))
     if t.op == "index":
@@ -85,3 +87,10 @@ def _before(t: Node, c: Node, query: str) -> Node | None:
             rest[v] = rest.get(v, 0) - f
     left = summed({v: f for v, f in rest.items() if f})
     return _before(u, over(left, form[u]), query)
+
+
+def _never_less(c: Node, t: Node) -> bool:
+    """Whether c >= t as positions and sizes are none below 0."""
+    form = linear(pointwise("sub", (c, t)))
+    known = all(u is None or u.op in {"index", "size"} for u in form)
+    return known and all(f >= 0 for f in form.values())

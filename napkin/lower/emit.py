@@ -49,6 +49,8 @@ class Emitter(Block):
         """`n` as an expression, in float32 if it is real, in int32 if it is whole."""
         if n in self.have:
             found = self.have[n]
+            if n in self.raw:
+                found = self.layouts.read(n, found)
             if n in self.raw and n.kind == "real" and own_type(n) != "fp32":
                 return sx.method(found, "to", self.lang.word("float32"))
             if n in self.raw and n.kind == "int" and own_type(n):

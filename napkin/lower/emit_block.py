@@ -26,6 +26,10 @@ class Layouts:
         """`value` with dimensions `have`, indexed to broadcast as dimensions `want`."""
         return sx.expanded(value, have, want)
 
+    def read(self, n: Node, held: Expr) -> Expr:
+        """The tile of a reading in registers; `held` is where it lies."""
+        return held
+
     def reduced(self, value: Expr, had: Sequence[int], have: Sequence[int]) -> Expr:
         """What a reduction of a tile with dimensions `had` leaves, with dimensions `have`."""
         return value

@@ -121,7 +121,8 @@ GLUON = Language(
         "multiple_of", "num_programs", "program_id", "reduce", "rsqrt", "sin", "sqrt", "sqrt_rn",
         "store", "sum", "where", "zeros", "static_range", "bfloat16", "float16", "float32",
         "float64", "int1", "int8", "int32", "int64", "BlockedLayout", "DotOperandLayout",
-        "NVMMADistributedLayout", "SliceLayout", "allocate_shared_memory", "warp_specialize",
+        "NVMMADistributedLayout", "SliceLayout", "SwizzledSharedLayout", "allocate_shared_memory",
+        "warp_specialize",
     }),
     {"PropagateNan": "tl.PropagateNan"}
     | {name: name for name, f in FUNCTIONS.items() if not f.triton},

@@ -77,6 +77,9 @@ class Memory:
     def permute(self, order: Sequence[int]) -> Memory:
         return Memory(self.values.transpose(order), self.dtype)
 
+    def load(self, layout: Any) -> Tile:
+        return tile(self.values.copy())
+
     def store(self, value: Any) -> None:
         self.values[...] = value
 
@@ -228,5 +231,6 @@ LANGUAGE: dict[str, Any] = {
     "NVMMADistributedLayout": lambda *how: None,
     "DotOperandLayout": lambda *how: None,
     "BlockedLayout": lambda *how: None,
+    "SwizzledSharedLayout": lambda *how: None,
 }
 """What `gl` has, by name."""

@@ -3,8 +3,9 @@
 Triton interprets no Gluon. What the generated kernels use of it is little, and stands here: tiles
 are numpy arrays without layouts, shared memory is poisoned before it is written, a copy into it
 arrives when its barrier says so, and a product is made when it is waited for, in the order in which
-they began, from what shared memory holds then. So a place in a ring that is given back too early,
-or read before it is full, shows in the values, and a barrier that nobody reaches ends the run.
+they began, from what shared memory holds then; so is a copy out of it. So a place in a ring that is
+given back or stored to too early, or read before it is full, shows in the values, and a barrier
+that nobody reaches ends the run.
 Bytes are counted as in Triton's interpreter: those of every value inside a tensor that is copied,
 loaded or stored.
 """
@@ -117,12 +118,13 @@ class _Run:
         self.pid, self.grid = 0, grid
         self.moved: Counter[tuple[str, str]] = Counter()
         self.condition = threading.Condition()
+        self.own = threading.local()
         mbarrier = SimpleNamespace(
             MBarrierLayout=lambda: Barrier, init=self._init, expect=self._expect,
             wait=self._wait, arrive=self._arrive,
         )  # fmt: skip
         tma = SimpleNamespace(
-            async_load=self._load_box, async_store=self._store_box, store_wait=lambda n: None
+            async_load=self._load_box, async_store=self._leave, store_wait=self._left
         )
         hopper = SimpleNamespace(
             fence_async_shared=lambda: None, mbarrier=mbarrier, tma=tma,
@@ -197,6 +199,14 @@ class _Run:
         with self.condition:
             barrier.bytes -= values.size * box.array.itemsize
             barrier.changed()
+
+    def _leave(self, *box: Any) -> None:
+        vars(self.own).setdefault("leaving", []).append(box)
+
+    def _left(self, outstanding: int) -> None:
+        leaving: list[Any] = vars(self.own).get("leaving", [])
+        while len(leaving) > outstanding:
+            self._store_box(*leaving.pop(0))
 
     def _store_box(self, box: TmaBox, corner: Sequence[int], source: Memory) -> None:
         where, inside = _cut(box, corner)

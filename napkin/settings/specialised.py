@@ -109,8 +109,8 @@ def may_specialise(kernel: Kernel, dtype: str, machine: Machine) -> bool:
     if not machine.target.has_warpgroups or ITEM_BYTES[dtype] * 8 != BITS:
         return False
     streams = live_set(kernel).products and kernel.stream.axes
-    own = any(own_type(a.leaf) for a in kernel.reads)
-    return bool(streams) and not kernel.paired and not own
+    lying = all(own_type(a.leaf) in {"", "fp32"} for a in kernel.reads)
+    return bool(streams) and not kernel.paired and lying
 
 
 def specialised_choices(

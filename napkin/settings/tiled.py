@@ -39,6 +39,10 @@ OVERHEAD, OVERHEAD_TESTS = (4, 28), (12, 40)
 with them; and of loops that test some chunks. For ten tiles of attention -4 to 9 and 24 to 28, of
 causal attention 2 to 16 and 27 to 61, as Triton 3.6 and 3.9 compile them for sm_90."""
 
+ROW_LANES, WARP_ROWS, THREADS = 8, 16, 128
+"""Lanes of a warp that have the same columns of a product, in rows of their own, and rows of a warp
+at once (PTX ISA, mma and wgmma); threads of a warpgroup."""
+
 ROW_SHARE, PER_THREAD_SHARE, OVERHEAD_ROWS = 115, 75, 14
 """Registers of a thread where nothing is multiplied: of its tiles, in percent, those of folds that
 lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of what Triton 3.6
@@ -195,9 +199,24 @@ class Tiled:
             if spread and not c.tail:
                 joining = spread.joining(c.scanned) if c.scanned else 0.0
                 done *= (1 + joining / c.per_value) * spread.copies(c.axes)
+            done *= self._sharing(c, warps)
             work[c.pipe] += done
             tail[c.pipe] += done if c.tail else 0.0
         return work, tail
+
+    def _sharing(self, c: Count, warps: int) -> float:
+        """How many threads compute each value of what a chunk has for each column of a product: all
+        whose rows meet it, or of a warp-specialised CTA, in which `warps` is 0, as many as share
+        the columns of a group."""
+        long = {a for a in c.axes if self.tiles[a] > 1}
+        stream = set(self.of.kernel.stream.axes)
+        if not long or c.tail or not self.of.chained or not long <= stream:
+            return 1
+        met = [rows for rows, columns, _ in self.of.live.products if long <= set(columns)]
+        if met and not warps:
+            return max(1.0, THREADS / extent(tuple(long), self.tiles))
+        rows = max((extent(rows, self.tiles) for rows in met), default=0)
+        return ROW_LANES * max(1, min(warps, rows // WARP_ROWS)) if met else 1
 
     def _spread(self, warps: int) -> Spread | None:
         """How threads share the largest tile of its loops, where nothing is multiplied."""

@@ -83,6 +83,36 @@ def test_bands_beside_plain_kernels_and_float64(
     assert off(found[0][some], scores.softmax(-1) @ V[some].double()) < 1e-2
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("h", "s", "d"), [(64, 4096, 128), (128, 4096, 64), (66, 2999, 128)])
+def test_gradients_beside_plain_kernels_and_float64(h: int, s: int, d: int, causal: bool) -> None:
+    from napkin.torch.run import prepared
+
+    @nk.diagram("h q d, h x d, h x d -> h q d")
+    def attended(Q: Any, K: Any, V: Any) -> Any:
+        S, keys = nk.contract(Q, K, over="d") * d**-0.5, nk.causal("q", "x") if causal else None
+        return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+    sizes = {"h": h, "q": s, "x": s, "d": d}
+    plan = nk.derive(nk.gradient(attended), on="h100", sizes=sizes, dtype="bf16")
+    if plan.launched is plan:
+        pytest.skip("the planner takes no warp-specialised CTA here")
+    made = [torch.randn(h, s, d, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+    assert prepared(plan, made, {}).specialised
+    found, again = plan(*made), plan(*made)
+    plain = replace(plan, specialised=False)(*made)
+    Q, K, V, G = (t[:1].double().requires_grad_() for t in made)
+    scores = Q @ K.transpose(1, 2) * d**-0.5
+    if causal:
+        seen = torch.ones(s, s, device="cuda", dtype=torch.bool).tril()
+        scores = scores.masked_fill(~seen, -torch.inf)
+    exact = torch.autograd.grad(scores.softmax(-1) @ V, (Q, K, V), G)
+    for a, b, c, e in zip(found, again, plain, exact, strict=True):
+        assert torch.equal(a, b)
+        assert off(a, c) < 1e-2
+        assert off(a[:1], e) < 1e-2
+
+
 def test_a_tensor_that_no_descriptor_serves_takes_the_plain_kernel() -> None:
     from napkin.torch.run import prepared
 

@@ -50,6 +50,12 @@ def test_gradients_are_the_same_whatever_is_kept(name: str) -> None:
             assert np.linalg.norm(a - b) <= 1e-9 * (1e-6 + np.linalg.norm(b)), kept
 
 
+def test_what_is_kept_lies_in_the_order_of_the_axes() -> None:
+    f = load("causal_attention").weave("b h")
+    found = {k.name: k.axes for k in keepable(f, backward(f))}
+    assert found["m"] == found["z"] == ("b", "h", "q")
+
+
 def test_what_may_be_kept_of_attention() -> None:
     f = load("attention")
     back = backward(f)

@@ -9,8 +9,9 @@ import pytest
 
 import napkin as nk
 from napkin.ir.evaluate import aligned_to, evaluate
-from napkin.ir.key_sets import member, spec_of
+from napkin.ir.key_sets import boxes_of, member, spec_of
 from napkin.ir.node import Node
+from napkin.ir.whole_numbers import length
 from napkin.keys.transposed import transposed
 
 SETS = [
@@ -55,6 +56,13 @@ def test_b5_the_queries_of_a_key_are_not_the_mirrored_window() -> None:
     seen = matrix(turned, ("q", "x"), 7)
     assert seen[0, 2]
     assert not seen[2, 0]
+
+
+def test_no_test_says_that_positions_begin_at_0() -> None:
+    turned = transposed(nk.causal().over("q", "x").node, ("q",))
+    assert turned is not None
+    (box,) = boxes_of(turned)
+    assert box.intervals[0].end is length("q")
 
 
 @pytest.mark.parametrize("keys", [nk.dilated(2, 1, 2), nk.strided(3), nk.neighborhood(3, 1, 2)],

@@ -85,6 +85,32 @@ def biased(Q: Any, K: Any, V: Any, B: Any) -> Any:
     return nk.contract(nk.softmax(S, over="x"), V, over="x")
 
 
+@nk.diagram("q d, x d, x e, q e, q -> x d, x e")
+def to_keys(Q: Any, K: Any, V: Any, G: Any, L: Any) -> Any:
+    """Two first products, each of whose streamed tiles is multiplied once more, and two results of
+    one form."""
+    P = nk.sigmoid(nk.contract(Q, K, over="d") * 0.2 - L)
+    return nk.contract(P * nk.contract(G, V, over="e"), Q, over="q"), nk.contract(P, G, over="q")
+
+
+@nk.diagram("q d, x d, x e, q e, q e -> q d, q")
+def to_queries(Q: Any, K: Any, V: Any, G: Any, R: Any) -> Any:
+    """An operand that a group holds, G, is computed with, too."""
+    P = nk.sigmoid(nk.contract(Q, K, over="d") * 0.2)
+    level = nk.contract(G, R, over="e")
+    return nk.contract(P * (nk.contract(G, V, over="e") - level), K, over="x"), level
+
+
+@nk.diagram("q d, x d, x e, q -> q e")
+def decayed(Q: Any, K: Any, V: Any, L: Any) -> Any:
+    S = nk.contract(Q, K, over="d") * 0.2
+    return nk.contract(nk.sigmoid(S - L), V, over="x", keys=nk.causal("q", "x"))
+
+
+causal_to_keys = nk.gradient(decayed, wrt=("K", "V"))
+"""Of the queries that see a key, whole chunks and others, each with a level of its own."""
+
+
 CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int]] = [
     (plain, {"h": 2, "q": 200, "x": 296, "d": 32, "e": 64}, {"q": 64, "x": 64}, "q", 2),
     (plain, {"h": 1, "q": 192, "x": 64, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 3),
@@ -99,6 +125,10 @@ CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int]] = [
     (gated, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
     (softened, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
     (biased, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
+    (to_keys, {"q": 200, "x": 136, "d": 32, "e": 32}, {"q": 64, "x": 64}, "x", 2),
+    (to_keys, {"q": 136, "x": 200, "d": 64, "e": 32}, {"q": 64, "x": 64}, "x", 3),
+    (causal_to_keys, {"q": 328, "x": 328, "d": 32, "e": 32}, {"q": 64, "x": 64}, "x", 2),
+    (to_queries, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
 ]  # fmt: skip
 
 
@@ -181,17 +211,17 @@ def test_products_before_or_after_the_stream_run_in_no_band() -> None:
         assert why_not(program) == "a product is made after the stream"
 
 
-def test_an_operand_that_is_computed_with_runs_in_no_warpgroups() -> None:
+def test_a_streamed_operand_that_is_computed_with_runs_in_no_warpgroups() -> None:
     @nk.diagram("q d, x d, x e -> q e")
     def weighed(Q: Any, K: Any, V: Any) -> Any:
-        S = nk.contract(Q, K, over="d") - nk.reduce(Q * Q, "sum", over="d")
+        S = nk.contract(Q, K, over="d") - nk.reduce(K * K, "sum", over="d")
         return nk.contract(nk.sigmoid(S), V, over="x")
 
     sizes = {"q": 8192, "x": 8192, "d": 32, "e": 32}
     (k,) = nk.derive(weighed, on="h100", sizes=sizes, dtype="bf16").kernels
     tiles = {"q": 64, "x": 64, "d": 32, "e": 32}
     program = build(k.choice.kernel, specialised(tiles, 2, "q"))
-    assert why_not(program) == "Q is an operand and is computed with, too"
+    assert why_not(program) == "K is an operand and is computed with, too"
 
 
 def text_of(cta: SpecialisedCta) -> str:
@@ -267,3 +297,10 @@ def test_a_group_past_the_end_stores_nothing(ran: Runner) -> None:
     found, wanted, moved = ran(k, cta, plain, sizes)
     assert off(found[0], wanted[0]) < 1e-2
     assert moved[plain.outputs[0].name, "write"] == 2 * math.prod((40, 32))
+
+
+def test_what_all_rows_share_is_computed_once_for_each_column() -> None:
+    text = text_of(cta_of_tiles(*CASES[11])[1])
+    assert text.count("gl.load(L + q_alone") == 1
+    assert "L_tile_shared.index(warpgroup).store(L_tile" in text
+    assert "L_tile_shared.index(warpgroup).load(gl.SliceLayout(0, ACROSS_Q))" in text

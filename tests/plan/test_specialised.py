@@ -10,7 +10,12 @@ import pytest
 import napkin as nk
 from napkin.check.verdict import check
 from napkin.diagram.library import load
+from napkin.gradient.gradient import backward
+from napkin.gradient.training_pair import backward_with
+from napkin.lower.warpgroups.resources import register_budget, registers_of
+from napkin.plan.derive import memo_of
 from napkin.plan.fitting import job_of
+from napkin.plan.keeping import Pairs
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import ranked, setting, with_choices
 from napkin.plan.text import plan_text
@@ -191,3 +196,19 @@ def test_a_choice_has_the_tiles_of_all_its_groups() -> None:
     cta = cta_of(found)
     assert cta.program.tiles["q"] * cta.groups == found.schedule.tiles["q"]
     assert found.shared <= plan.machine.shared_per_block
+
+
+@pytest.mark.parametrize("name", ["multi_head_attention", "causal_attention"])
+def test_gradients_of_attention_run_as_warpgroups(name: str) -> None:
+    f = load(name) if name[0] == "m" else load(name).weave("b h")
+    back, sizes = backward(f), {"b": 4, "h": 16, "q": 4096, "x": 4096, "d": 128}
+    pairs = Pairs(f, back, sizes, memo_of("h100", "bf16"), "fastest")
+    kept = tuple(k for k in pairs.keepable if k.name in {"O", "m", "z"})
+    plan = nk.derive(backward_with(back, kept), on="h100", sizes=sizes, dtype="bf16")
+    along = {k.schedule.axis: k for k in plan.launched.kernels}
+    assert set(along) == {"q", "x"}
+    for k in along.values():
+        cta = cta_of(k.choice)
+        assert cta.at_once
+        assert registers_of(cta) <= register_budget(cta)
+        assert k.schedule.warpgroups * 64 == k.tiles[k.schedule.axis]

@@ -11,7 +11,7 @@ dropout_attention:
       exp(S - m)]; running m (rescale exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
   tile q = 16
-  tile x = 256
+  tile x = 64
 
 dropout_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q + 2*d*q*x/g_q + q/g_q
@@ -157,8 +157,8 @@ def run(Q, K, V, seed):
 
     WIDE = max(
         _reach((q, d), Q.stride(), (16, 128)),
-        _reach((x, d), K.stride(), (256, 128)),
-        _reach((x, d), V.stride(), (256, 128)),
+        _reach((x, d), K.stride(), (64, 128)),
+        _reach((x, d), V.stride(), (64, 128)),
         _reach((q, d), O.stride(), (16, 128)),
     ) >= 2**31
     GRID = (triton.cdiv(q, 16),)
@@ -167,8 +167,8 @@ def run(Q, K, V, seed):
         1.4426950408889634 * d ** -0.5,
         q, x, d,
         *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
-        BLOCK_Q=16, BLOCK_X=256, BLOCK_D=128,
-        EVEN_Q=q % 16 == 0, EVEN_X=x % 256 == 0, EVEN_D=d == 128,
+        BLOCK_Q=16, BLOCK_X=64, BLOCK_D=128,
+        EVEN_Q=q % 16 == 0, EVEN_X=x % 64 == 0, EVEN_D=d == 128,
         STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=2,

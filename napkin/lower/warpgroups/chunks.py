@@ -30,13 +30,12 @@ def _rings(r: Rings) -> list[ast.stmt]:
     leaves = (*cta.held, *cta.streamed)
     rings = {tensor_of(n): (_boxes_held(r, n), r.box(n)) for n in leaves}
     for t, axes in r.program.stores.items():
-        own = in_box(axes, r.program.tiles)
-        like = next((n for n in cta.held if cta.same_form(n, axes)), None)
-        if like is not None:  # what was held has been read when results are stored
-            scope.share(t, tensor_of(like))
+        if t in cta.vacated:
+            scope.share(t, tensor_of(cta.vacated[t]))
         else:
-            rings[t] = sx.const(cta.groups), own
+            rings[t] = sx.const(cta.groups), in_box(axes, r.program.tiles)
     out += [r.ring(t, count, axes) for t, (count, axes) in rings.items()]
+    out += [r.shared(n) for n in cta.every_across]
     for n in leaves:
         t, count = tensor_of(n), _boxes_held(r, n)
         out += r.barriers(scope.full(t), count, 1)
@@ -44,7 +43,7 @@ def _rings(r: Rings) -> list[ast.stmt]:
             out += r.barriers(scope.free(t), count, cta.groups)
     first = [x for n in cta.left for x in _zeros(r, n)]
     fence = ast.Expr(sx.call("fence_async_shared"))
-    full = [r.arrive(scope.full(tensor_of(n)), 0) for n in cta.streamed]
+    full = [r.arrive(scope.full(tensor_of(n)), 0) for n in cta.streamed if cta.left]
     return [*out, *first, fence, *full]
 
 
@@ -72,7 +71,7 @@ def loads(r: Rings) -> list[ast.stmt]:
     out: list[ast.stmt] = [r.index_type()]
     held = [x for n in cta.held for x in _ask(r, n, scope.warpgroup)]
     out.append(r.each_warpgroup([r.own(), *held]))
-    out.append(sx.assign(scope.iteration, 1))
+    out.append(r.first())
     for loop in r.program.loops:
         head, (slot, phase) = r.loops.head(loop), scope.slot()
         body = [*head.find, *r.loops.starts(r.program.kernel.stream.axes), *r.slots()]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from napkin.ir.node import Node
 from napkin.lower import syntax as sx
 from napkin.lower.emit_block import Block, Layouts
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.gluon_scope import CtaScope
+from napkin.schedule import WARPS
 
 
 class Registers(Layouts):
@@ -17,9 +19,13 @@ class Registers(Layouts):
     def __init__(self, scope: CtaScope) -> None:
         self.scope, self.cta, self.lang = scope, scope.cta, scope.lang
 
+    def of(self, dims: Sequence[int]) -> Expr:
+        """The layout of a tile with these dimensions."""
+        return self.scope.of(tuple(dims))
+
     def laid(self, made: Expr, dims: Sequence[int]) -> Expr:
         assert isinstance(made, ast.Call)
-        layout = ast.keyword("layout", self.scope.of(tuple(dims)))
+        layout = ast.keyword("layout", self.of(dims))
         return ast.Call(made.func, made.args, [*made.keywords, layout])
 
     def spread(self, value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
@@ -28,6 +34,11 @@ class Registers(Layouts):
             sliced = self.lang("SliceLayout", 1, self.scope.layout(want[1]))
             value = self.lang("convert_layout", value, sliced)
         return super().spread(value, have, want)
+
+    def read(self, n: Node, held: Expr) -> Expr:
+        if n not in self.cta.held:
+            return held
+        return sx.method(held, "load", self.scope.of(self.cta.program.shape(n)))
 
     def reduced(self, value: Expr, had: Sequence[int], have: Sequence[int]) -> Expr:
         row, first = self.cta.row, self.cta.columns[0]
@@ -47,3 +58,10 @@ class Registers(Layouts):
             ast.Expr(sx.call("fence_async_shared")),
             ast.Expr(sx.call("async_store", scope.tensor(tensor), at, box)),
         ]
+
+
+class Alone(Registers):
+    """Layouts of tiles of one dimension, of which each thread has a value."""
+
+    def of(self, dims: Sequence[int]) -> Expr:
+        return self.lang("BlockedLayout", *(sx.tuple_of([n]) for n in (1, 32, WARPS, 0)))

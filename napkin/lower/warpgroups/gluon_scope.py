@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
 from napkin.lower import syntax as sx
@@ -17,6 +19,7 @@ class CtaScope(Scope):
     """Names for a warp-specialised CTA."""
 
     def __init__(self, cta: SpecialisedCta) -> None:
+        self.alone = False
         super().__init__(cta.program, GLUON)
         self.cta = cta
         self.stages = self._name("stages", "STAGES")
@@ -83,6 +86,26 @@ class CtaScope(Scope):
     def kept(self, state: str) -> str:
         """The operand that is multiplied one iteration later."""
         return self._name(("kept", state), f"{self.state(state)}_rows")
+
+    def shared(self, n: Node) -> str:
+        """The shared memory of a term with one value for each column."""
+        return self._name(("shared", n), f"{self.value(n)}_shared")
+
+    def apart(self) -> CtaScope:
+        """The same names, with others for positions of which each thread has one."""
+        twin = copy.copy(self)
+        twin.alone = True
+        return twin
+
+    def position(self, axis: str) -> str:
+        if not self.alone or axis not in self.program.kernel.stream.axes:
+            return super().position(axis)
+        return self._name(("position", axis, "alone"), f"{axis}_alone")
+
+    def inside(self, axis: str) -> str:
+        if not self.alone or axis not in self.program.kernel.stream.axes:
+            return super().inside(axis)
+        return self._name(("inside", axis, "alone"), f"{axis}_alone_in")
 
     def tile(self, leaf: Node) -> str:
         """The box of a reading that is used now."""

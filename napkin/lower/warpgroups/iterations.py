@@ -1,8 +1,10 @@
-"""What one warpgroup computes: iterations over chunks, two of which overlap.
+"""What one warpgroup computes: iterations over chunks, two of which may overlap.
 
 An iteration begins with the products of two tiles. While these are made, so are the delayed
 products of the iteration before, of rows that it computed (FlashAttention-3, arXiv 2407.08608,
-section 3.2, for one algorithm; here for any state that only adds a product).
+section 3.2, for one algorithm; here for any state that only adds a product). Where the boxes of
+these are those of the first products, an iteration makes both, and the other warpgroups multiply
+while it computes the rows.
 """
 
 from __future__ import annotations
@@ -11,16 +13,19 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from napkin.algebra.terms import is_read
 from napkin.derive.kernel import tensor_of
-from napkin.ir.node import Node
+from napkin.ir.node import Node, postorder
 from napkin.lower import syntax as sx
 from napkin.lower.dots import Dot
 from napkin.lower.emit import Emitter
 from napkin.lower.emit_reductions import operand
+from napkin.lower.places import Places
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.cta import Delayed
+from napkin.lower.warpgroups.emit_gluon import Alone
 from napkin.lower.warpgroups.rings import Rings, waited
 
 
@@ -30,7 +35,7 @@ class Work:
 
     Attributes:
         leading: those of its own chunk, of two tiles.
-        delayed: those that the iteration before has left.
+        delayed: those that the iteration before has left, or its own where it makes all at once.
         boxes: the streamed boxes of the leading ones.
     """
 
@@ -74,13 +79,13 @@ class Rows:
             emitter.raw.add(n)
         self.loops.define_invariants()
         out += emitter.drain()
-        unread = [n for n in cta.streamed if n not in cta.left]
+        unread = [n for n in cta.streamed if cta.left and n not in cta.left]
         out += [self.rings.arrive(scope.free(tensor_of(n)), 0) for n in unread]
-        out.append(sx.assign(scope.iteration, 1))
+        out.append(self.rings.first())
         for i, loop in enumerate(self.program.loops):
             out += self._stream(i, loop)
-        last = self._work(self.program.loops[-1])
-        out += [*self._begin_delayed(last), *self._finish_delayed(last)]
+        if cta.left:
+            out += self._delayed(self._work(self.program.loops[-1]))
         return [*out, comment("tail"), *self.loops.tail(), *self.rings.stored()]
 
     def _stream(self, index: int, loop: Loop) -> list[ast.stmt]:
@@ -88,7 +93,7 @@ class Rows:
         for s in self.stream.passes[loop.part].states if index == 0 else ():
             out.append(sx.assign(self.scope.state(s.name), self.loops.begun(s, self.emitter)))
         iteration = self._iteration(loop)
-        if index == 0:
+        if index == 0 and self.cta.left:
             out += [self._nothing(x) for x in self.cta.delayed(loop)]
         head = self.loops.head(loop)
         body = [*head.find, *self.loops.chunk(loop), *iteration, self.rings.next()]
@@ -106,19 +111,40 @@ class Rows:
 
     def _iteration(self, loop: Loop) -> list[ast.stmt]:
         """One iteration: while tensor cores make the leading products of its chunk, they also make
-        the delayed ones of the chunk before. The rows of its own delayed products stay."""
+        the delayed ones of the chunk before. The rows of its own delayed products stay, unless it
+        makes all at once."""
         work, inner = self._work(loop), self.emitter.child()
-        out = [*self._begin_leading(work), *self._begin_delayed(work)]
+        at_once, out = self.cta.at_once, self._begin_leading(work)
+        out += [*([] if at_once else self._begin_delayed(work)), *self._across(loop, inner)]
         out += self._finish_leading(work, inner)
         waiting = [x.state for x in work.delayed]
         now = [s for s in self.stream.passes[loop.part].states if s not in waiting]
         later = [n for x in work.delayed for n in (x.before, x.product.node)]
         after = self.loops.steps(loop, now, inner, later)
         rows = [operand(inner, x.product, 0) for x in work.delayed]
-        out += [*inner.drain(), *self._finish_delayed(work)]
+        out += [*inner.drain(), *([] if at_once else self._finish_delayed(work))]
         for x, value in zip(work.delayed, rows, strict=True):
             out += self._leave(x, value, inner)
-        return [*out, *after]
+        return [*out, *(self._delayed(work) if at_once else []), *after]
+
+    def _across(self, loop: Loop, inner: Emitter) -> list[ast.stmt]:
+        """Terms with one value for each column: while products are made, each thread computes one
+        of them, and leaves it to all in shared memory."""
+        terms, scope = self.cta.across(loop), self.scope
+        if not terms:
+            return []
+        apart = scope.apart()
+        alone = Emitter(self.program, apart, Alone(apart))
+        alone.have, alone.uses = dict(self.emitter.have), self.emitter.uses
+        alone.inside = set(self.stream.axes) if loop.whole else set()
+        places = Places(alone).lanes(self.cta.columns[0], {}, loop)
+        for n in filter(is_read, postorder(terms)):  # all on their way before one is waited for
+            alone.define(n)
+        for n in terms:
+            place = sx.method(scope.shared(n), "index", scope.warpgroup)
+            alone.statements.append(ast.Expr(sx.method(place, "store", alone.value(n))))
+            inner.have[n] = sx.method(place, "load", scope.of(self.cta.columns[:1]))
+        return [*places, *alone.drain()]
 
     def _work(self, loop: Loop) -> Work:
         products = self.cta.begun(loop)
@@ -135,9 +161,9 @@ class Rows:
         scope, slot = self.scope, sx.name(self.scope.slot()[0])
         names = [scope.value(d.node) for d in work.leading]
         inner.have |= {d.node: self.emitter.made[d.node] for d in work.leading if not d.outside}
-        read = [n for n in work.boxes if n not in self.cta.left]
+        read = [n for n in work.boxes if n not in work.left]
         free = [self.rings.arrive(scope.free(tensor_of(n)), slot) for n in read]
-        return [waited(names, len(work.delayed)), *free]
+        return [waited(names, len(work.delayed) if self.cta.left else 0), *free]
 
     def _leave(self, x: Delayed, value: Expr, inner: Emitter) -> list[ast.stmt]:
         """The state of a delayed product rescaled, and the rows kept, for the next iteration."""
@@ -162,9 +188,13 @@ class Rows:
         made = sx.call("warpgroup_mma", *sides, none, use_acc=False, is_async=True)
         return sx.assign(name, made)
 
+    def _delayed(self, work: Work) -> list[ast.stmt]:
+        return [*self._begin_delayed(work), *self._finish_delayed(work)]
+
     def _begin_delayed(self, work: Work) -> list[ast.stmt]:
-        scope, out = self.scope, self.rings.slots(before=True)
-        slot, phase = map(sx.name, scope.slot(before=True))
+        scope, before = self.scope, bool(self.cta.left)
+        out = self.rings.slots(before) if before else []
+        slot, phase = map(sx.name, scope.slot(before))
         other = [n for n in work.left if n in self.cta.streamed and n not in work.boxes]
         out += [self.rings.wait(scope.full(tensor_of(n)), slot, phase) for n in other]
         for x in work.delayed:
@@ -178,7 +208,7 @@ class Rows:
     def _finish_delayed(self, work: Work) -> list[ast.stmt]:
         """Wait for the delayed products, and free their boxes."""
         scope = self.scope
-        slot = sx.name(scope.slot(before=True)[0])
+        slot = sx.name(scope.slot(bool(self.cta.left))[0])
         read = [n for n in work.left if n in self.cta.streamed]
         free = [self.rings.arrive(scope.free(tensor_of(n)), slot) for n in read]
         return [waited([scope.state(x.state.name) for x in work.delayed], 0), *free]

@@ -8,8 +8,8 @@ import math
 from napkin.derive.kernel import tensor_of
 from napkin.lower.warpgroups.cta import SpecialisedCta
 
-BARRIER = 8
-"""Bytes of one."""
+BARRIER, FLOAT = 8, 4
+"""Bytes of a barrier, and of what is computed."""
 
 PASSED = 256
 """Bytes, at most for the kernels of `diagrams/`, in which a block's first warps pass what they know
@@ -36,7 +36,7 @@ def boxes_of(cta: SpecialisedCta) -> dict[str, tuple[int, int]]:
         own = cta.groups if cta.own(leaf) else 1
         out[tensor_of(leaf)] = (own * (cta.stages if leaf in cta.streamed else 1), values)
     for tensor, axes in program.stores.items():
-        if not any(cta.same_form(n, axes) for n in cta.held):
+        if tensor not in cta.vacated:
             out[tensor] = (cta.groups, math.prod(tiles[a] for a in axes))
     return out
 
@@ -49,7 +49,13 @@ def box_bytes(cta: SpecialisedCta) -> int:
 
 def shared_of(cta: SpecialisedCta) -> int:
     """Bytes of shared memory of one block, about: to the byte but for `PASSED`."""
-    return box_bytes(cta) + _barriers(cta) * BARRIER + PASSED
+    return box_bytes(cta) + _across(cta) + _barriers(cta) * BARRIER + PASSED
+
+
+def _across(cta: SpecialisedCta) -> int:
+    """Bytes of what has one value for each column."""
+    each = FLOAT * cta.program.extent(cta.columns[0])
+    return cta.groups * each * len(cta.every_across)
 
 
 def _barriers(cta: SpecialisedCta) -> int:
@@ -76,8 +82,8 @@ def register_budget(cta: SpecialisedCta) -> int:
 
 
 def registers_of(cta: SpecialisedCta) -> int:
-    """Registers of a thread: sums, or states, and the scores of a chunk as they are computed and as
-    they are multiplied."""
+    """Registers of a thread: sums, or states, and the scores of a chunk as they are computed and,
+    where the next chunk's are computed beside, as they are multiplied."""
     program = cta.program
     if cta.sums:
         spans = [(*x.product.rows, *x.product.columns) for x in cta.sums]
@@ -86,7 +92,7 @@ def registers_of(cta: SpecialisedCta) -> int:
     states = {x.state.name: x.state.leaf("old") for x in delayed}
     tiles = sum(program.span(program.shape(n)) for n in states.values())
     scores = sum(program.span((*d.rows, *d.columns)) for d in cta.leading)
-    rows = {x.product.spans[0] for x in delayed}
+    rows = {x.product.spans[0] for x in delayed if cta.left}
     kept = sum(program.span(dims) for dims in rows) * program.schedule.described // 4
     overhead = OVERHEAD if program.kernel.visits is None else OVERHEAD_TESTS
     return (tiles + scores + kept) // THREADS + overhead

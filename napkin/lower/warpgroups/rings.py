@@ -69,6 +69,14 @@ class Rings:
         names = f"{tensor}.dtype", shape, f"{tensor}.layout"
         return sx.assign(self.scope.ring(name), self.lang("allocate_shared_memory", *names))
 
+    def shared(self, n: Node) -> ast.stmt:
+        """Room for a term with one value for each column, for each group."""
+        shape = sx.tuple_of([self.cta.groups, self.scope.extent(self.cta.columns[0])])
+        lists = (1, 1, 1, sx.tuple_of([0]))
+        layout = self.lang("SwizzledSharedLayout", *lists)
+        made = self.lang("allocate_shared_memory", self.lang.word("float32"), shape, layout)
+        return sx.assign(self.scope.shared(n), made)
+
     def barriers(self, name: str, count: Operand, arrivals: int) -> list[ast.stmt]:
         """So many barriers, each of which waits for `arrivals`."""
         shape = sx.tuple_of([count, 1])
@@ -122,6 +130,10 @@ class Rings:
         begin = sx.tuple_of(corner(self.emitter, a) for a in self.box(leaf))
         into = sx.method(scope.ring(t), "index", at)
         return ast.Expr(sx.call("async_load", scope.tensor(t), begin, full, into))
+
+    def first(self) -> ast.stmt:
+        """The first iteration, before which there is one that leaves products, or none."""
+        return sx.assign(self.scope.iteration, 1 if self.cta.left else 0)
 
     def next(self) -> ast.stmt:
         """The next iteration."""

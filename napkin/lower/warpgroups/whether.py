@@ -34,7 +34,7 @@ def why_not(program: Program) -> str:
     left = [{x.state.name: x.product.sides[1] for x in cta.delayed(loop)} for loop in program.loops]
     if not all(x and x == left[0] for x in left):
         return "no product of computed rows is added to a state, in every loop the same"
-    if not set(cta.left) <= set(cta.streamed) or any(map(cta.own, cta.streamed)):
+    if not set(cta.added) <= set(cta.streamed) or any(map(cta.own, cta.streamed)):
         return "its warpgroups share no streamed tiles"
     reason = _tile_reason(cta)
     if reason:
@@ -91,15 +91,16 @@ def _lies_in_rows(program: Program, leaf: Node) -> bool:
 
 
 def _tile_reason(cta: SpecialisedCta) -> str:
-    """Why a tile has no register layout; "" where all have one."""
+    """Why a tile has no register layout; "" where all have one. What a group holds is read from
+    shared memory where it is computed with; a streamed box is given back too early for that."""
     program = cta.program
     computed = _in_registers(program)
     for leaf in program.boxes:
-        if leaf in computed:
+        if leaf in computed and leaf not in cta.held:
             return f"{tensor_of(leaf)} is an operand and is computed with, too"
     products = inside_sums(program.roots)
     for n in postorder(program.roots):
-        if n in program.boxes or n in products:
+        if n in products or (n in program.boxes and n not in computed):
             continue
         shape = program.shape(n)
         if len(shape) > 2 or (len(shape) == 2 and shape[0] != cta.row):

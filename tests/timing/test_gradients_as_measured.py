@@ -1,0 +1,48 @@
+"""The time model beside the kernels of attention's gradient, as timed on an H100."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import pytest
+
+import napkin as nk
+from napkin.gradient.gradient import backward
+from napkin.gradient.training_pair import backward_with
+from napkin.plan.derive import memo_of
+from napkin.plan.keeping import Pairs
+from napkin.plan.plan import Plan
+
+
+@nk.diagram("b h q d, b h x d, b h x d -> b h q d")
+def attention(Q: Any, K: Any, V: Any) -> Any:
+    S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
+    return nk.contract(nk.softmax(S, over="x"), V, over="x")
+
+
+@cache
+def planned(b: int, h: int, length: int, d: int) -> Plan:
+    """The gradient that reads the output, the maximum and the sum of each row."""
+    sizes = {"b": b, "h": h, "q": length, "x": length, "d": d}
+    pairs = Pairs(attention, backward(attention), sizes, memo_of("h100", "bf16"), "fastest")
+    kept = tuple(k for k in pairs.keepable if k.name in {"O", "m", "z"})
+    return nk.derive(backward_with(pairs.back, kept), "h100", sizes, "bf16")
+
+
+@pytest.mark.parametrize(
+    ("shape", "along", "us"),
+    [
+        ((4, 16, 4096, 128), "x", 1473.8),
+        ((4, 16, 4096, 128), "q", 2287.3),
+        ((4, 32, 4096, 64), "x", 1530.1),
+        ((4, 32, 4096, 64), "q", 3463.7),
+    ],
+)
+def test_plain_kernels_are_priced_as_they_were_timed(
+    shape: tuple[int, int, int, int], along: str, us: float
+) -> None:
+    (k,) = (k for k in planned(*shape).kernels if k.choice.kernel.stream.axis == along)
+    assert not k.schedule.warpgroups
+    assert abs(math.log(k.choice.time.seconds * 1e6 / us)) < 0.18

@@ -6,6 +6,8 @@ Eager calls do not go through it, because torch's dispatcher costs more than a l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import torch
@@ -53,7 +55,7 @@ class _Recorded(torch.autograd.Function):
     def forward(ctx: Any, key: str, scalars: Sequence[float], *arrays: torch.Tensor) -> Any:
         with _below_autograd():
             out = tuple(run(arrays, key, scalars))
-        kept = _kept(key, _places(ctx.needs_input_grad[2:]))
+        kept = _kept(key, tuple(_places(ctx.needs_input_grad[2:])))
         ctx.set_materialize_grads(False)
         ctx.call = key, scalars, kept
         ctx.save_for_backward(*arrays, *(out[i] for i in kept))
@@ -90,15 +92,17 @@ def _gradient_key(
     return key_of("gradient", "/".join(map(places_of, (wanted, given, kept))), key)
 
 
-def _kept(key: str, wanted: Sequence[int]) -> Sequence[int]:
-    """The outputs that the backward of a function reads, where all of them count; none where it has
-    no gradient, which the backward says."""
+@cache
+def _kept(key: str, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """The outputs that the backward of a function reads where all of them count, or one alone: which
+    ones will is not known before. None where it has no gradient, which the backward says."""
     outputs = called(key).diagram.outputs
     real = [i for i, o in enumerate(outputs) if o.node.kind == "real"]
-    try:
-        return () if is_gradient(key) else called(_gradient_key(key, wanted, real, real)).kept or ()
-    except NapkinError:
-        return ()
+    found = set[int]()
+    for counted in [] if is_gradient(key) else (real, *([i] for i in real)):
+        with suppress(NapkinError):
+            found.update(called(_gradient_key(key, wanted, counted, real)).kept or ())
+    return tuple(sorted(found))
 
 
 def _recorded(

@@ -14,7 +14,8 @@ import napkin as nk
 import napkin.torch as nkt
 from napkin.diagram import library
 from napkin.ir.node import postorder
-from napkin.torch.keys import built, called, key_of
+from napkin.torch.keys import built, called, key_of, places_of
+from napkin.torch.ops import _kept
 
 T = torch.tensor([[1, 9, -100], [0, 3, 3]])
 
@@ -186,8 +187,9 @@ def test_the_backward_of_a_loss_reads_maximum_and_sum(name: str) -> None:
     inputs = {"cross_entropy": ("logits",), "linear_cross_entropy": ("x", "weight")}[name]
     axes = {"cross_entropy": "n v", "linear_cross_entropy": "n d, v d"}[name]
     arguments = (f"{axes}, n:int -> n, n, n", (*inputs, "target"), ("ignored",), (True,) * 3)
-    wanted = ",".join(str(i) for i in range(len(inputs)))
-    back = called(key_of("gradient", f"{wanted}/0/0,1,2", built("rows", name, *arguments).key))
+    key, wanted = built("rows", name, *arguments).key, tuple(range(len(inputs)))
+    saved = _kept(key, wanted)  # by a forward, which does not know that the loss alone counts
+    back = called(key_of("gradient", f"{places_of(wanted)}/0/{places_of(saved)}", key))
     assert back.kept == [1, 2]
     computed = list(postorder(back.diagram.roots))
     assert not [n for n in computed if n.op == "max"]

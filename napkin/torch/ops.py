@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
@@ -18,6 +18,8 @@ from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function
 from napkin.torch.given import beside_tensors, check_tangents
 from napkin.torch.keys import called, is_gradient, key_of, places_of
+
+T = TypeVar("T")
 
 MOST = 4096
 """Launches that are remembered for one kind of call; then it starts again."""
@@ -94,8 +96,8 @@ def _gradient_key(
 
 @cache
 def _kept(key: str, wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """The outputs that the backward of a function reads where all of them count, or one alone: which
-    ones will is not known before. None where it has no gradient, which the backward says."""
+    """The outputs that the backward of a function reads, whether all of them count or one alone,
+    which is not known before. None where it has no gradient, which the backward says."""
     outputs = called(key).diagram.outputs
     real = [i for i, o in enumerate(outputs) if o.node.kind == "real"]
     found = set[int]()
@@ -167,9 +169,9 @@ def warm(
     return found
 
 
-def remember(table: dict[Any, Prepared], key: Any, prepared: Prepared) -> Prepared:
-    """Keep `prepared`, among not too many."""
+def remember(table: dict[Any, T], key: Any, found: T) -> T:
+    """Keep what was found, among not too many."""
     if len(table) >= MOST:
         table.clear()
-    table[key] = prepared
-    return prepared
+    table[key] = found
+    return found

@@ -14,6 +14,7 @@ import napkin as nk
 import napkin.torch as nkt
 from napkin.diagram import library
 from napkin.ir.node import postorder
+from napkin.torch import rows
 from napkin.torch.keys import built, called, key_of, places_of
 from napkin.torch.ops import _kept
 
@@ -269,3 +270,13 @@ def test_message(name: str) -> None:
     call, text = CALLS[name]
     with pytest.raises(nk.InputError, match=re.escape(text)):
         call()
+
+
+def test_what_a_recorded_call_arranges_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = torch.randn(2, 3, 11, requires_grad=True), torch.randn(11)
+    found = nkt.rms_norm(x, w)
+    monkeypatch.setattr(type(rows._RMS), "_arranged", None)
+    for _ in range(2):
+        agree(nkt.rms_norm(x, w), found.double())
+    with pytest.raises(TypeError):
+        nkt.rms_norm(x[:, :2], w)

@@ -16,7 +16,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from napkin.errors import InputError, NapkinError
 from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function
-from napkin.torch.given import beside_tensors, check_tangents
+from napkin.torch.given import beside_tensors, captured, check_tangents
 from napkin.torch.keys import called, is_gradient, key_of, places_of
 
 T = TypeVar("T")
@@ -55,8 +55,7 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, key: str, scalars: Sequence[float], *arrays: torch.Tensor) -> Any:
-        with _below_autograd():
-            out = tuple(run(arrays, key, scalars))
+        out = tuple(_unrecorded(arrays, key, scalars))
         kept = _kept(key, tuple(_places(ctx.needs_input_grad[2:])))
         ctx.set_materialize_grads(False)
         ctx.call = key, scalars, kept
@@ -79,7 +78,8 @@ class _Recorded(torch.autograd.Function):
             made = _gradient_key(key, wanted, given, kept)
             outputs = dict(zip(kept, saved[count:], strict=True))
             more = [outputs[i] for i in called(made).kept or ()]
-            found = run([*saved[:count], *given.values(), *more], made, scalars)
+            arrays = [*saved[:count], *given.values(), *more]
+            found = (run if captured(made, arrays) else _run)(arrays, made, scalars)
             by_place = dict(zip(wanted, found, strict=True))
         return None, None, *(by_place.get(i) for i in range(count))
 
@@ -117,6 +117,16 @@ def _recorded(
         # start them all again.
         with enable_single_level_autograd_function():
             return list(_of_this_level(key, tuple(scalars), *arrays))
+    return _unrecorded(arrays, key, scalars)
+
+
+def _unrecorded(
+    arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]
+) -> list[torch.Tensor]:
+    """The outputs, of which nothing is recorded; past torch's dispatcher where nothing sees the
+    call."""
+    if not captured(key, arrays):
+        return _run(arrays, key, scalars)
     with _below_autograd():
         return run(arrays, key, scalars)
 

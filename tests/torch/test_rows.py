@@ -14,7 +14,7 @@ import napkin as nk
 import napkin.torch as nkt
 from napkin.diagram import library
 from napkin.ir.node import postorder
-from napkin.torch import rows
+from napkin.torch import ops, rows
 from napkin.torch.keys import built, called, key_of, places_of
 from napkin.torch.ops import _kept
 
@@ -280,3 +280,18 @@ def test_what_a_recorded_call_arranges_is_worked_out_once(monkeypatch: pytest.Mo
         agree(nkt.rms_norm(x, w), found.double())
     with pytest.raises(TypeError):
         nkt.rms_norm(x[:, :2], w)
+
+
+def test_a_recorded_call_goes_through_the_dispatcher_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    called_by: list[str] = []
+    run = ops.run
+
+    def noted(arrays: Any, key: str, scalars: Any) -> Any:
+        called_by.append(key)
+        return run(arrays, key, scalars)
+
+    monkeypatch.setattr(ops, "run", noted)
+    x = torch.randn(3, 10, requires_grad=True)
+    out = nkt.softmax(x)
+    torch.autograd.grad(out, x, torch.ones_like(out))
+    assert len(called_by) == 1

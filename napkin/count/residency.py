@@ -46,6 +46,7 @@ class LiveSet:
         across: of kernels without products, what each reduction holds: arrays of which it is
             computed, and of which something is that reads its result (registers, float32); in a
             loop also what stays in it.
+        waited: whether an iteration waits for what such a reduction finds of its chunk.
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
@@ -61,6 +62,7 @@ class LiveSet:
     partial: tuple[Axes, ...] = ()
     narrow: frozenset[Axes] = frozenset()
     across: tuple[tuple[Axes, ...], ...] = ()
+    waited: bool = False
 
     @cached_property
     def temporaries(self) -> tuple[Axes, ...]:
@@ -103,6 +105,7 @@ def live_set(kernel: Kernel) -> LiveSet:
     before = [axes for axes in read_at if loops.axes and not loops.carried(axes)]
     read_at = [axes for axes in read_at if axes not in before]
     stored = [o.node for o in kernel.outputs if o.node.op == "compress"]
+    across = [] if products else list(_across(kernel))
     return LiveSet(
         streamed_operands=tuple((tensor_of(p), p.axes) for p in ahead),
         fixed_operands=tuple((tensor_of(p), p.axes) for p in operands if p not in ahead),
@@ -116,30 +119,28 @@ def live_set(kernel: Kernel) -> LiveSet:
         converted=_distinct(p.axes for p in converted),
         partial=_distinct(c.node.axes for c in products if c.dtype == "fp8"),
         narrow=frozenset(c.gone for c in products if c.least_depth > MIN_DOT),
-        across=() if products else _distinct(_across(kernel)),
+        across=_distinct(tuple(n.axes for part in held for n in part) for held in across),
+        waited=any(kernel.stream.carried(n.axes) for _, held in across for n in held),
     )
 
 
-def _across(kernel: Kernel) -> Iterator[tuple[Axes, ...]]:
-    """What each reduction of a kernel holds, whatever the order in which terms are computed."""
+def _across(kernel: Kernel) -> Iterator[tuple[list[Node], list[Node]]]:
+    """What stays in the loop of each reduction of a kernel, and what it holds, whatever the order
+    in which terms are computed."""
     s = kernel.stream
     blocks = [([*(x.step for x in p.states), *(e.node for e in p.emits)], True) for p in s.passes]
     for roots, looped in (*blocks, ([e.node for e in s.tails], False)):
         inside = inside_sums(roots)
         order = [n for n in postorder(roots) if n not in inside]
-        moves = _behind(
-            [n for n in order if n.op == "state" or s.carried((*n.axes, *over(n)))], order
-        )
+        first = [n for n in order if n.op == "state" or s.carried((*n.axes, *over(n)))]
+        moves = _behind(first, order) if looped else {*order}
         reads = {n: [a for a in _read_by(n, inside) if _is_array(a)] for n in order}
-        stay = {a: None for n in order if n in moves for a in reads[n] if a not in moves}
-        stay = stay if looped else {}
-        for r in (n for n in order if n.op in REDUCTIONS and (n in moves or not looped)):
-            later, below = _behind([r], order), {n for n in postorder(r.args) if _is_array(n)}
-            wanted = {
-                a: None for n in order if n in later - {r} for a in reads[n] if a not in later
-            }
-            held = [a for a in wanted if a not in stay and below & {*postorder([a])} - stay.keys()]
-            yield tuple(n.axes for n in (*stay, *held) if n.op != "state")
+        stay = dict.fromkeys(a for n in order if n in moves for a in reads[n] if a not in moves)
+        for r in (n for n in order if n.op in REDUCTIONS and n in moves):
+            later, below = _behind([r], order), {*filter(_is_array, postorder(r.args))} - {*stay}
+            after = [n for n in order if n in later and n is not r]
+            wanted = dict.fromkeys(a for n in after for a in reads[n] if a not in {*later, *stay})
+            yield [*stay], [a for a in wanted if not below.isdisjoint(postorder([a]))]
 
 
 def _behind(first: Collection[Node], order: Iterable[Node]) -> set[Node]:
@@ -159,7 +160,7 @@ def _read_by(n: Node, inside: Collection[Node]) -> Iterator[Node]:
 
 def _is_array(n: Node) -> bool:
     """Whether a term is an array of numbers."""
-    some = is_read(n) or n.op not in LEAVES
+    some = is_read(n) or n.op not in LEAVES  # states are counted apart
     return some and bool(n.axes) and not n.constant and n.kind != "bool"
 
 

@@ -288,7 +288,7 @@ class Pricing:
             zeroed_bytes=of.zeroed_bytes,
             resident=caches.running,
             chunks=chunks,
-            pipelined=schedule.stages > 1 and bool(operands or not of.live.products),
+            pipelined=schedule.stages > 1 and (bool(operands) or tiled.ahead(schedule.warps)),
             overlapped=schedule.stages > in_use or not of.kernel.stream.axes,
             chained=of.chained,
             rows=tiled.rows,

@@ -141,7 +141,7 @@ class Tiled:
 
     def ahead(self, warps: int) -> bool:
         """Whether a loop that multiplies nothing loads chunks ahead (`napkin.lower.write`)."""
-        return self.of.live.waited and not self.per_thread(warps)
+        return self.of.copies_ahead and not self.per_thread(warps)
 
     @cached_property
     def _read_bytes(self) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 import napkin as nk
 from napkin.diagram.library import load
+from napkin.settings.labelled import Labelled
 
 
 def loops(plan: nk.Plan) -> list[str]:
@@ -38,3 +39,11 @@ def test_other_loops_are_left_to_triton(diagram: Any) -> None:
     plan = nk.derive(diagram, on="h100")
     assert loops(plan)
     assert not [head for head in loops(plan) if "num_stages" in head]
+
+
+@pytest.mark.parametrize(("d", "ahead"), [(4096, True), (4098, True), (4097, False)])
+def test_values_of_two_bytes_are_copied_one_by_one_and_not_ahead(d: int, ahead: bool) -> None:
+    plan = nk.derive(load("layernorm_gradient"), on="h100")
+    choice = plan.kernels[0].choice
+    of = Labelled(choice.kernel, {**choice.sizes, "d": d}, "bf16", plan.machine)
+    assert of.copies_ahead == ahead

@@ -40,7 +40,7 @@ def on_device(call: Callable[[], object]) -> float:
         for _ in range(RUNS):
             call()
         torch.cuda.synchronize()
-    kernels = [e for e in found.key_averages() if e.device_type == torch.autograd.DeviceType.CUDA]
+    kernels = [e for e in found.key_averages() if e.device_type.name == "CUDA"]
     return sum(e.self_device_time_total for e in kernels) / RUNS
 
 

@@ -26,9 +26,10 @@ def priced(name: str, parts: int, rows: int, warps: int, stages: int) -> float:
     [
         ("rmsnorm_gradient", 132, 1, 8, 3, 165.4),
         ("rmsnorm_gradient", 264, 1, 8, 3, 149.2),
-        ("rmsnorm_gradient", 264, 2, 8, 2, 149.5),
+        ("rmsnorm_gradient", 264, 1, 8, 1, 180.8),
         ("layernorm_gradient", 132, 1, 8, 3, 174.8),
         ("layernorm_gradient", 264, 1, 8, 3, 151.8),
+        ("layernorm_gradient", 264, 1, 8, 1, 194.2),
     ],
 )
 def test_rows_that_are_loaded_ahead(

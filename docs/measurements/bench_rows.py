@@ -1,5 +1,6 @@
 """Functions on rows and their backward passes (`torch.autograd.grad`) beside torch.compile's in one
-run: medians of calls with the time of the processor in them, and how far the gradients are apart.
+run: what their kernels take on the device, medians of calls with the time of the processor in them,
+and how far the gradients are apart.
 
     python docs/measurements/bench_rows.py
 """
@@ -13,11 +14,13 @@ from typing import Any, cast
 import torch
 from heading import heading
 from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
 from triton.testing import do_bench
 
 import napkin.torch as nkt
 
 ROWS, WIDTH, HIDDEN, CLASSES = 16384, 4096, 11008, 128256
+RUNS = 20
 
 
 def drawn(*shape: int) -> torch.Tensor:
@@ -28,6 +31,17 @@ def drawn(*shape: int) -> torch.Tensor:
 def microseconds(call: Callable[[], object]) -> float:
     """The median time of a call."""
     return 1e3 * cast(float, do_bench(call, return_mode="median"))
+
+
+def on_device(call: Callable[[], object]) -> float:
+    """Microseconds of the kernels of a call, which are found by torch's profiler."""
+    call()
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        for _ in range(RUNS):
+            call()
+        torch.cuda.synchronize()
+    kernels = [e for e in found.key_averages() if e.device_type.name == "CUDA"]
+    return sum(e.self_device_time_total for e in kernels) / RUNS
 
 
 def rotated(x: Any, cos: Any, sin: Any) -> Any:
@@ -65,21 +79,23 @@ def problems() -> dict[str, tuple[Callable[..., Any], Callable[..., Any], Sequen
 def main() -> None:
     """Times every function."""
     x = drawn(ROWS, WIDTH).detach()
-    copy = microseconds(lambda: torch.empty_like(x).copy_(x))
+    copy = on_device(lambda: torch.empty_like(x).copy_(x))
     print(heading(f"us forward and backward, napkin and torch.compile; a copy of rows {copy:.1f}"))
+    print(f"{'':14}{'kernels':>36}{'calls':>36}")
     for name, (own, theirs, args) in problems().items():
         wanted = [t for t in args if t.requires_grad]
-        row, gradients = list[str](), list[Sequence[torch.Tensor]]()
+        kernels, calls, gradients = list[str](), list[str](), list[Sequence[torch.Tensor]]()
         for call in (own, torch.compile(theirs)):
             out = call(*args)
             cotangent = torch.ones_like(out)
             backward = partial(torch.autograd.grad, out, wanted, cotangent, retain_graph=True)
-            row += [f"{microseconds(partial(call, *args)):9.1f}"]
-            row += [f"{microseconds(backward):9.1f}"]
+            both = partial(call, *args), backward
+            kernels += [f"{on_device(each):9.1f}" for each in both]
+            calls += [f"{microseconds(each):9.1f}" for each in both]
             gradients.append(backward())
         pairs = zip(*gradients, strict=True)
         apart = [float((a.float() - b.float()).norm() / b.float().norm()) for a, b in pairs]
-        print(f"{name:14}", *row, *(f"{e:.1e}" for e in apart), flush=True)
+        print(f"{name:14}", *kernels, *calls, *(f"{e:.1e}" for e in apart), flush=True)
 
 
 if __name__ == "__main__":

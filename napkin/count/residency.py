@@ -5,7 +5,7 @@ rest. In values or bytes of one group, for given tiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TypeVar
@@ -13,7 +13,7 @@ from typing import TypeVar
 from napkin.algebra.contraction import MIN_DOT, Contraction
 from napkin.algebra.terms import is_operand, is_read
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.ir.node import LEAVES, Node, inside_sums, over, postorder
+from napkin.ir.node import LEAVES, REDUCTIONS, Node, inside_sums, over, postorder
 from napkin.ir.sliding import slides
 from napkin.ir.storage import own_type
 from napkin.ir.types import stored_bytes
@@ -43,6 +43,10 @@ class LiveSet:
             shared memory), beside how they lie in memory (a streamed operand).
         partial: accumulators of products of fp8, which Hopper sums up in parts (registers).
         narrow: the reduced axes of products of operands that are read in 8 bits.
+        across: of kernels without products, what each reduction holds: arrays of which it is
+            computed, and of which something is that reads its result (registers, float32); in a
+            loop also what stays in it.
+        waited: whether an iteration waits for what such a reduction finds of its chunk.
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
@@ -57,6 +61,8 @@ class LiveSet:
     converted: tuple[Axes, ...] = ()
     partial: tuple[Axes, ...] = ()
     narrow: frozenset[Axes] = frozenset()
+    across: tuple[tuple[Axes, ...], ...] = ()
+    waited: bool = False
 
     @cached_property
     def temporaries(self) -> tuple[Axes, ...]:
@@ -100,6 +106,7 @@ def live_set(kernel: Kernel) -> LiveSet:
     before = [axes for axes in read_at if loops.axes and not loops.carried(axes)]
     read_at = [axes for axes in read_at if axes not in before]
     stored = [o.node for o in kernel.outputs if o.node.op == "compress"]
+    across = [] if products else list(_across(kernel))
     return LiveSet(
         streamed_operands=tuple((tensor_of(p), p.axes) for p in ahead),
         fixed_operands=tuple((tensor_of(p), p.axes) for p in operands if p not in ahead),
@@ -113,7 +120,49 @@ def live_set(kernel: Kernel) -> LiveSet:
         converted=_distinct(p.axes for p in converted),
         partial=_distinct(c.node.axes for c in products if c.dtype == "fp8"),
         narrow=frozenset(c.gone for c in products if c.least_depth > MIN_DOT),
+        across=_distinct(tuple(n.axes for part in held for n in part) for held in across),
+        waited=any(kernel.stream.carried(n.axes) for _, held in across for n in held),
     )
+
+
+def _across(kernel: Kernel) -> Iterator[tuple[list[Node], list[Node]]]:
+    """What stays in the loop of each reduction of a kernel, and what it holds, whatever the order
+    in which terms are computed."""
+    s = kernel.stream
+    blocks = [([*(x.step for x in p.states), *(e.node for e in p.emits)], True) for p in s.passes]
+    for roots, looped in (*blocks, ([e.node for e in s.tails], False)):
+        inside = inside_sums(roots)
+        order = [n for n in postorder(roots) if n not in inside]
+        first = [n for n in order if n.op == "state" or s.carried((*n.axes, *over(n)))]
+        moves = _behind(first, order) if looped else {*order}
+        reads = {n: [a for a in _read_by(n, inside) if _is_array(a)] for n in order}
+        stay = dict.fromkeys(a for n in order if n in moves for a in reads[n] if a not in moves)
+        for r in (n for n in order if n.op in REDUCTIONS and n in moves):
+            later, below = _behind([r], order), {*filter(_is_array, postorder(r.args))} - {*stay}
+            after = [n for n in order if n in later and n is not r]
+            wanted = dict.fromkeys(a for n in after for a in reads[n] if a not in {*later, *stay})
+            yield [*stay], [a for a in wanted if not below.isdisjoint(postorder([a]))]
+
+
+def _behind(first: Collection[Node], order: Iterable[Node]) -> set[Node]:
+    """Terms, and all that are computed of them."""
+    found = {*first}
+    for n in order:
+        if not found.isdisjoint(n.args):
+            found.add(n)
+    return found
+
+
+def _read_by(n: Node, inside: Collection[Node]) -> Iterator[Node]:
+    """The arrays that an operator reads; those inside a sum are none."""
+    for a in () if is_read(n) else n.args:
+        yield from _read_by(a, inside) if a in inside else (a,)
+
+
+def _is_array(n: Node) -> bool:
+    """Whether a term is an array of numbers."""
+    some = is_read(n) or n.op not in LEAVES  # states are counted apart
+    return some and bool(n.axes) and not n.constant and n.kind != "bool"
 
 
 def _factors(products: Iterable[Contraction[str]]) -> tuple[list[Node], list[Node]]:
@@ -210,11 +259,13 @@ def operand_bytes(
 
 def register_bytes(h: LiveSet, tiles: Mapping[str, int], copies: Copies = NO_COPIES) -> int:
     """Bytes of registers: every state, which is computed on in place, the two largest other arrays
-    of a chunk, in float32, the largest operand that is converted, and the addresses of the largest
-    tile that has one for each value; so many copies of arrays with these axes."""
+    of a chunk, in float32, or all that a reduction holds, the largest operand that is converted,
+    and the addresses of the largest tile that has one for each value; so many copies of arrays with
+    these axes."""
     found = [extent(axes, tiles) * copies.get(frozenset(axes), 1) for axes in h.temporaries]
     largest = sorted(found, reverse=True)[:2]
     inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
+    inside = max(inside, *(sum(extent(axes, tiles) for axes in held) for held in h.across), 0)
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
     converted = CONVERTED_BYTES * max((extent(axes, tiles) for axes in h.converted), default=0)
     states = sum(extent(axes, tiles) for axes in (*h.states, *h.partial))

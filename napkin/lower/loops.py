@@ -133,9 +133,9 @@ class Loops:
                 out += self.places.lanes(dim, {}, loop)
         return out
 
-    def over(self, head: Head, body: list[ast.stmt]) -> ast.stmt:
-        """The loop with this head."""
-        return sx.loop(head.variable, self.lang("range", *head.bounds), [*body, *head.after])
+    def over(self, head: Head, body: list[ast.stmt], **how: Operand) -> ast.stmt:
+        """The loop with this head, which Triton is told to compile so."""
+        return sx.loop(head.variable, self.lang("range", *head.bounds, **how), [*body, *head.after])
 
     def begun(self, s: State, inner: Emitter) -> Expr:
         """What a state is before the first chunk."""

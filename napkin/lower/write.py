@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from napkin.algebra.fold import State
+from napkin.count.residency import live_set
 from napkin.ir.node import Node
 from napkin.ir.slots import slots_of
 from napkin.lower import syntax as sx
@@ -105,7 +106,11 @@ class _Kernel:
         after = self.loops.steps(loop, step.states, inner, loop.emits.values())
         for name, n in loop.emits.items():
             self.loops.store(inner, name, n)
-        out += [*head.before, self.loops.over(head, [*positions, *inner.statements, *after])]
+        # Triton loads ahead what is multiplied; of other loops it has to be told.
+        waits = live_set(self.kernel).waited and not loop.joins
+        ahead = {"num_stages": self.program.schedule.stages} if waits else {}
+        body = [*positions, *inner.statements, *after]
+        out += [*head.before, self.loops.over(head, body, **ahead)]
         return [*out, *self._join(loop, step.states)] if loop.joins else out
 
     def _join(self, loop: Loop, states: Sequence[State]) -> list[ast.stmt]:

@@ -166,6 +166,13 @@ class Labelled:
         """The operands that loads ahead bring to shared memory, but in no boxes."""
         return frozenset(t for t, _ in self.live.streamed_operands) - self.in_boxes
 
+    @cached_property
+    def copies_ahead(self) -> bool:
+        """Whether loops that multiply nothing load ahead, where all that they read may be copied
+        so."""
+        read = [m for m in self.moved if m.of.direction == "read" and m.of.streamed]
+        return self.live.waited and all(m.width >= COPIED for m in read)
+
     def _moved(self, parts: Sequence[Transfer]) -> Iterator[Moved]:
         streamed = {name for name, _ in self.live.streamed_operands}
         width = {t: self._width(t) for t in parts}

@@ -39,17 +39,24 @@ FEW = 8
 FULL = 8
 """Groups of parts for each multiprocessor, at most."""
 
+EVEN = (1, 2, 4)
+"""Groups of parts for each multiprocessor that are tried beside powers of two in all, which leave
+places idle: of the 264 for two groups, 256 parts leave 8."""
+
 
 def part_numbers(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> list[int]:
     """Into how many parts the stream of a kernel may be worth cutting: where its groups are fewer
-    than multiprocessors, powers of two up to a few groups for each of them."""
+    than multiprocessors, powers of two up to a few groups for each of them, and numbers that give
+    each of them 1, 2 or 4 groups."""
     kernel, known = whole.kernel, whole.kernel.sized(sizes)
     tiles, groups = whole.schedule.tiles, _groups(whole, sizes)
     if not kernel.stream.axes or groups > machine.sms or why_not_parted(kernel):
         return []
     chunks = -(-known[kernel.stream.axes[0]] // tiles[kernel.stream.axes[0]])
-    most = min(chunks, FULL * machine.sms // max(groups, 1))
-    return [1 << i for i in range(1, most.bit_length())]
+    groups = max(groups, 1)
+    most = min(chunks, FULL * machine.sms // groups)
+    even = [n * machine.sms // groups for n in EVEN if n * machine.sms % groups == 0]
+    return sorted({n for n in (*(1 << i for i in range(1, 32)), *even) if 1 < n <= most})
 
 
 def _groups(whole: Choice, sizes: Mapping[str, int]) -> int:

@@ -41,6 +41,10 @@ DEEPEST = 4
 """Stages of a loop at most: products 1536 x 14080 x 256 in tiles of 128 took 194, 108 and 79 us
 with 2, 3 and 4 (H100)."""
 
+ROW_STAGES = 2
+"""Stages of a loop that multiplies nothing with which its groups still wait for loads: gradients of
+norms, a row a chunk, took 181 and 194 us with 1, 168 and 179 with 2, 149 and 152 with 3 (H100)."""
+
 FEWEST = 128
 """Values of a group that multiplies nothing, at least: of fewer, threads of its 4 warps hold
 copies."""
@@ -360,7 +364,8 @@ class Pricing:
             zeroed_bytes=of.zeroed_bytes,
             resident=caches.running,
             chunks=chunks,
-            pipelined=schedule.stages > 1 and bool(operands or not of.live.products),
+            pipelined=schedule.stages > (1 if operands else ROW_STAGES)
+            and (bool(operands) or tiled.ahead(schedule.warps)),
             overlapped=schedule.stages > in_use or not of.kernel.stream.axes,
             chained=of.chained,
             rows=tiled.rows,

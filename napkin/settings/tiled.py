@@ -136,11 +136,23 @@ class Tiled:
         shared = held + (largest if alone else each * slots)
         if not of.live.products:
             share = PER_THREAD_SHARE if self.per_thread(warps) else ROW_SHARE
+            shared += (stages - 1) * self._read_bytes if self.ahead(warps) else 0
             return shared, self.registers(warps) * share // 100 + warps * 128 * OVERHEAD_ROWS
         if not self.bare:
             return shared, self.registers(warps) * 4 // 3
         overhead = (OVERHEAD if of.kernel.visits is None else OVERHEAD_TESTS)[not alone]
         return shared, self._bare_bytes(warps) + warps * 128 * overhead
+
+    def ahead(self, warps: int) -> bool:
+        """Whether a loop that multiplies nothing loads chunks ahead (`napkin.lower.write`)."""
+        return self.of.copies_ahead and not self.per_thread(warps)
+
+    @cached_property
+    def _read_bytes(self) -> int:
+        """Bytes of a chunk."""
+        streamed = [a for a in self.of.kernel.reads if self.of.kernel.stream.carried(a.leaf.axes)]
+        sizes = [(extent(a.leaf.axes, self.tiles), self.of.dtypes[a.tensor]) for a in streamed]
+        return sum(stored_bytes(values, dtype) for values, dtype in sizes)
 
     @cached_property
     def _operands(self) -> tuple[int, int, int]:

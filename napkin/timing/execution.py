@@ -48,7 +48,8 @@ class Execution:
         groups: program instances; the last wave of them may leave multiprocessors idle.
         resident: program instances that one multiprocessor has room for at once.
         chunks: iterations of the streamed loop in one group; 0 where nothing is streamed.
-        pipelined: whether their loads are started an iteration or more ahead.
+        pipelined: whether their loads are started an iteration or more ahead, as those of loops
+            that multiply nothing are where an iteration waits for a reduction of its chunk.
         overlapped: whether a group's own loads go on while its last chunk is computed.
         chained: whether products and arithmetic wait for each other.
         rows: of the smallest product; 0 where there is none.

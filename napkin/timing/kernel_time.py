@@ -342,7 +342,8 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     """The time of groups that load, compute and store, each of these after the other. In a round
     all groups of a multiprocessor do so once: it takes at least what its busiest pipe has to do for
     all of them, and at least what one of them takes alone; few groups leave memory idle while they
-    compute.
+    compute. Groups that load ahead do so while they compute, and the last of them ends a chunk
+    after the others, not a round.
 
     Args:
         run: with as many groups to a multiprocessor as run at once.
@@ -362,10 +363,12 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     inner = max(pipes[L2], *(pipes.get(x, 0.0) for x in (ACCESSES, ADDITIONS, L1)))
     stations = pipes[DRAM] * fewer, inner * each, sum(computing.values()) * each + issued
     exposed = c.exposed * (sum(stations) - max(stations))
-    alone, busiest = sum(stations) + waits, run.resident * (max(stations) + exposed)
+    alone = waits + (max(stations) if run.pipelined else sum(stations))
+    busiest = run.resident * (max(stations) + exposed)
     one = (alone**BLEND + busiest**BLEND) ** (1 / BLEND)
     rounds = max(1.0, groups / (machine.sms * run.resident))
-    seconds = rounds * one + c.uneven * busiest
+    left = c.uneven / (run.chunks if run.pipelined and run.chunks else 1)
+    seconds = rounds * one + left * busiest
     known = {**pipes, **computing, LATENCY: rounds * waits}
     slowest = max(known, key=lambda k: known[k])
     if run.longest > 1.0 and alone * run.longest > seconds:

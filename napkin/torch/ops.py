@@ -6,7 +6,9 @@ Eager calls do not go through it, because torch's dispatcher costs more than a l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from contextlib import suppress
+from functools import cache
+from typing import Any, TypeVar
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
@@ -14,8 +16,10 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from napkin.errors import InputError, NapkinError
 from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function
-from napkin.torch.given import beside_tensors, check_tangents
+from napkin.torch.given import beside_tensors, captured, check_tangents
 from napkin.torch.keys import called, is_gradient, key_of, places_of
+
+T = TypeVar("T")
 
 MOST = 4096
 """Launches that are remembered for one kind of call; then it starts again."""
@@ -51,9 +55,8 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, key: str, scalars: Sequence[float], *arrays: torch.Tensor) -> Any:
-        with _below_autograd():
-            out = tuple(run(arrays, key, scalars))
-        kept = _kept(key, _places(ctx.needs_input_grad[2:]))
+        out = tuple(_unrecorded(arrays, key, scalars))
+        kept = _kept(key, tuple(_places(ctx.needs_input_grad[2:])))
         ctx.set_materialize_grads(False)
         ctx.call = key, scalars, kept
         ctx.save_for_backward(*arrays, *(out[i] for i in kept))
@@ -75,7 +78,8 @@ class _Recorded(torch.autograd.Function):
             made = _gradient_key(key, wanted, given, kept)
             outputs = dict(zip(kept, saved[count:], strict=True))
             more = [outputs[i] for i in called(made).kept or ()]
-            found = run([*saved[:count], *given.values(), *more], made, scalars)
+            arrays = [*saved[:count], *given.values(), *more]
+            found = (run if captured(made, arrays) else _run)(arrays, made, scalars)
             by_place = dict(zip(wanted, found, strict=True))
         return None, None, *(by_place.get(i) for i in range(count))
 
@@ -90,15 +94,17 @@ def _gradient_key(
     return key_of("gradient", "/".join(map(places_of, (wanted, given, kept))), key)
 
 
-def _kept(key: str, wanted: Sequence[int]) -> Sequence[int]:
-    """The outputs that the backward of a function reads, where all of them count; none where it has
-    no gradient, which the backward says."""
+@cache
+def _kept(key: str, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """The outputs that the backward of a function reads, whether all of them count or one alone,
+    which is not known before. None where it has no gradient, which the backward says."""
     outputs = called(key).diagram.outputs
     real = [i for i, o in enumerate(outputs) if o.node.kind == "real"]
-    try:
-        return () if is_gradient(key) else called(_gradient_key(key, wanted, real, real)).kept or ()
-    except NapkinError:
-        return ()
+    found = set[int]()
+    for counted in [] if is_gradient(key) else (real, *([i] for i in real)):
+        with suppress(NapkinError):
+            found.update(called(_gradient_key(key, wanted, counted, real)).kept or ())
+    return tuple(sorted(found))
 
 
 def _recorded(
@@ -111,6 +117,16 @@ def _recorded(
         # start them all again.
         with enable_single_level_autograd_function():
             return list(_of_this_level(key, tuple(scalars), *arrays))
+    return _unrecorded(arrays, key, scalars)
+
+
+def _unrecorded(
+    arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]
+) -> list[torch.Tensor]:
+    """The outputs, of which nothing is recorded; past torch's dispatcher where nothing sees the
+    call."""
+    if not captured(key, arrays):
+        return _run(arrays, key, scalars)
     with _below_autograd():
         return run(arrays, key, scalars)
 
@@ -163,9 +179,9 @@ def warm(
     return found
 
 
-def remember(table: dict[Any, Prepared], key: Any, prepared: Prepared) -> Prepared:
-    """Keep `prepared`, among not too many."""
+def remember(table: dict[Any, T], key: Any, found: T) -> T:
+    """Keep what was found, among not too many."""
     if len(table) >= MOST:
         table.clear()
-    table[key] = prepared
-    return prepared
+    table[key] = found
+    return found

@@ -66,3 +66,18 @@ def test_warps_that_hold_the_same_scores_fill_their_registers() -> None:
     of = Pricing(c.kernel, c.sizes, "bf16", kernel.machine).of
     tiles = Tiled(of, {"q": 64, "x": 128, "d": 128})
     assert tiles.registers(8) - tiles.registers(4) == 64 * 128 * 4
+
+
+@pytest.mark.parametrize("name", ["rmsnorm_gradient", "layernorm_gradient"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_what_reductions_hold_is_counted(name: str, rows: int) -> None:
+    """Rows are held across their sums, beside the sums over rows and the gain."""
+    (kernel, *_) = nk.derive(load(name), on="h100").kernels
+    if not can_ask(kernel.machine):
+        pytest.skip("no compiler")
+    tiles = {**kernel.schedule.tiles, "n": rows}
+    kernel = replace(kernel, choice=kernel.choice.under(tiles=tiles, warps=8))
+    (found,) = resources_many([job_of(kernel, kernel.choice.sizes, "sm_90")])
+    assert isinstance(found, Resources)
+    assert found.registers is not None
+    assert 0.7 * found.registers < counted(kernel) < 1.3 * found.registers

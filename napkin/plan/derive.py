@@ -164,7 +164,25 @@ def searched(
     materialise: Sequence[str] | Literal["every"] | None = None,
     multiply_out: bool = False,
 ) -> Searched:
-    """Search for the fastest cut; see `derive`."""
+    """Search for the fastest cut; see `derive`.
+
+    Raises:
+        Refusal: no kernel fits the machine.
+    """
+    found = _searched(diagram, known, memo, materialise, multiply_out)
+    assert found is not None
+    return found
+
+
+def _searched(
+    diagram: Diagram,
+    known: Mapping[str, int],
+    memo: Memo,
+    materialise: Sequence[str] | Literal["every"] | None = None,
+    multiply_out: bool = False,
+    under: float = math.inf,
+) -> Searched | None:
+    """As `searched`; None where no cut takes less than `under` seconds."""
     ready = multiplied_out(prepare(diagram)) if multiply_out else prepare(diagram)
     held = holders(diagram.outputs)
     ready = replace(ready, outputs=tuple(o for o in ready.outputs if held[o.name] == o.name))
@@ -177,22 +195,28 @@ def searched(
         tracer.began("the term as it is", ready)
     rewritten: list[Refactored] = []
     if materialise is None:
-        found = _refactored(diagram.name, ready, known, memo, rewritten)
+        found = _refactored(diagram.name, ready, known, memo, rewritten, under)
     else:
         found = cut(diagram.name, ready.outputs, ready.names, known, memo, at=at, unfused=unfused)
         assert found is not None
         check_materialised(ready, found, at or (), known)
-    return Searched(diagram, ready, found, rewritten, memo, known)
+    return Searched(diagram, ready, found, rewritten, memo, known) if found else None
 
 
-def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo) -> Searched:
+def frugal(
+    diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float = 0.0
+) -> Searched:
     """Search for the fastest cut that stores no array between kernels that is larger than the
-    largest input or output; for the fastest of all where there is none."""
+    largest input or output; for the fastest of all where there is none, or where that one takes
+    less than `worth` of the time."""
     ends = [(n, n.axes) for n in diagram.inputs] + [(o.node, o.axes) for o in diagram.outputs]
     room = max(stored_bytes(values(axes, known), storage_type(n, memo.dtype)) for n, axes in ends)
-    with suppress(Refusal):
-        return searched(diagram, known, memo.again(room))
-    return searched(diagram, known, memo)
+    try:
+        small = searched(diagram, known, memo.again(room))
+    except Refusal:
+        return searched(diagram, known, memo.again())
+    under = worth * small.cut.seconds
+    return (_searched(diagram, known, memo.again(), under=under) if under else None) or small
 
 
 def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:
@@ -231,28 +255,33 @@ def _check_parted(plan: Plan, parts: Mapping[str, int]) -> None:
 
 
 def _refactored(
-    name: str, ready: Prepared, known: Mapping[str, int], memo: Memo, rewritten: list[Refactored]
-) -> Cut:
-    """The fastest cut of a term after rewrites that make it faster, which go to `rewritten`.
+    name: str,
+    ready: Prepared,
+    known: Mapping[str, int],
+    memo: Memo,
+    rewritten: list[Refactored],
+    under: float,
+) -> Cut | None:
+    """The fastest cut of a term after rewrites that make it faster, which go to `rewritten`; None
+    where none takes less than `under` seconds.
 
     Raises:
         Refusal: neither the term nor a rewritten one has kernels that fit.
     """
     found, refused = None, None
     try:
-        found = cut(name, ready.outputs, ready.names, known, memo)
+        found = cut(name, ready.outputs, ready.names, known, memo, under=under)
     except Refusal as why:
         refused = why
     while True:
-        now, under = rewritten[-1] if rewritten else ready, found.seconds if found else math.inf
+        now, under = rewritten[-1] if rewritten else ready, found.seconds if found else under
         sizes = _sized(known, rewritten)
         best = _best_refactored(name, now, sizes, memo, under, [t.made for t in rewritten])
         if best is None or best[1].seconds >= under:
             break
         rewritten.append(best[0])
         found = best[1]
-    if found is None:
-        assert refused is not None
+    if found is None and refused is not None:
         raise refused
     return found
 

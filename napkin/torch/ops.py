@@ -5,6 +5,7 @@ Eager calls do not go through it, because torch's dispatcher costs more than a l
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from napkin.errors import InputError, NapkinError
 from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function
-from napkin.torch.given import beside_tensors, check_tangents
+from napkin.torch.given import beside_tensors, captured, check_tangents
 from napkin.torch.keys import called, is_gradient, key_of, places_of
 
 MOST = 4096
@@ -75,7 +76,10 @@ class _Recorded(torch.autograd.Function):
             made = _gradient_key(key, wanted, given, kept)
             outputs = dict(zip(kept, saved[count:], strict=True))
             more = [outputs[i] for i in called(made).kept or ()]
-            found = run([*saved[:count], *given.values(), *more], made, scalars)
+            arrays = [*saved[:count], *given.values(), *more]
+            # The operator gives equal gradients a tensor each; autograd takes one for both.
+            seen = captured(called(made).diagram.name, arrays)
+            found = run(arrays, made, scalars) if seen else warm(called(made), arrays, scalars)(arrays)
             by_place = dict(zip(wanted, found, strict=True))
         return None, None, *(by_place.get(i) for i in range(count))
 
@@ -91,14 +95,16 @@ def _gradient_key(
 
 
 def _kept(key: str, wanted: Sequence[int]) -> Sequence[int]:
-    """The outputs that the backward of a function reads, where all of them count; none where it has
-    no gradient, which the backward says."""
+    """The outputs that the backward of a function reads, where all of them count or one alone; none
+    where it has no gradient, which the backward says."""
     outputs = called(key).diagram.outputs
     real = [i for i, o in enumerate(outputs) if o.node.kind == "real"]
-    try:
-        return () if is_gradient(key) else called(_gradient_key(key, wanted, real, real)).kept or ()
-    except NapkinError:
-        return ()
+    counted = () if is_gradient(key) else dict.fromkeys([tuple(real), *((i,) for i in real)])
+    found = set[int]()
+    for given in counted:
+        with contextlib.suppress(NapkinError):
+            found |= {*(called(_gradient_key(key, wanted, given, real)).kept or ())}
+    return sorted(found)
 
 
 def _recorded(

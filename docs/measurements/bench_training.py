@@ -4,8 +4,9 @@
 
 A small language model on the project's own text (`gpt.py`), and a DiNAT-style network on images of
 noisy waves (`networks.py`). In napkin's variants every kernel of the forward and the backward pass
-is napkin's but for linear maps, convolutions, the embedding, sums of residuals in the second network and means, which
-are torch's. Weights and activations are bf16; AdamW moves a float32 copy of the weights.
+is napkin's but for those of linear maps, convolutions, the embedding, means, and in the second
+network sums of residuals, which are torch's. Weights and activations are bf16; AdamW moves a
+float32 copy of the weights.
 
 Three statements are computed, and the run fails where one does not hold. Gradients at the start are
 off from float64 by no more than 1.5 times what torch's are. The loss on held-out batches falls.
@@ -145,6 +146,7 @@ class Place:
         compiles: whether torch compiles what is called so.
         rate: the learning rate.
         warm: steps until it is reached.
+        held: batches that are held out.
     """
 
     device: str = "cuda"
@@ -152,11 +154,18 @@ class Place:
     compiles: bool = True
     rate: float = 3e-4
     warm: int = 50
+    held: int = 4
 
     def images_of(self, batch: Batch, dtype: torch.dtype | None = None) -> Batch:
         """A batch in the type of the weights."""
         x, target = batch
-        return x.to(dtype or self.dtype) if x.is_floating_point() else x, target
+        if not x.is_floating_point():
+            return batch
+        return x.to(dtype or self.dtype, memory_format=torch.channels_last), target
+
+
+TRIAL = Place("cpu", torch.float32, compiles=False, rate=1e-2, warm=1, held=1)
+"""How --tiny trains."""
 
 
 class Trained:
@@ -167,7 +176,7 @@ class Trained:
         with torch.device(place.device):
             self.net = problem.made(VARIANTS.get(name, name))
         self.masters = [p.detach().clone() for p in self.net.parameters()]
-        self.net.to(place.dtype)
+        self.net.to(place.dtype, memory_format=torch.channels_last)
         compiled = place.compiles and name in {"compile", "napkin, compiled"}
         self.call: Any = torch.compile(self.net, dynamic=False) if compiled else self.net
         fused = place.device == "cuda"
@@ -220,7 +229,7 @@ def gradients_at_start(problem: Problem, place: Place) -> bool:
 def losses(problem: Problem, place: Place, name: str, seed: int, steps: int) -> list[float]:
     """The loss on held-out batches, at the start and after every twentieth part of the steps."""
     trained = Trained(problem, name, place, seed)
-    held = itertools.islice(problem.batches(HELD, place.device), 4)
+    held = itertools.islice(problem.batches(HELD, place.device), place.held)
     fixed = [place.images_of(b) for b in held]
     batches, found = problem.batches(seed, place.device), list[float]()
     for step in range(steps + 1):
@@ -288,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name not in PROBLEMS:
             parser.error(f"there is no network {name!r}; there are gpt and dinat")
     print(heading(), flush=True)
-    place = Place("cpu", torch.float32, False, 1e-2, 1) if given.tiny else Place()
+    place = TRIAL if given.tiny else Place()
     good = True
     for name, problem in (TINY if given.tiny else PROBLEMS).items():
         if given.which and name not in given.which:

@@ -181,8 +181,8 @@ SWITCHES = {
     "all": Switch(nkt.attention, _napkin, _Norm, _napkin_gelu),
     "none": Switch(lambda q, k, v: v, _none),
 }
-"""By name: what the others are held to, torch's own, napkin's attention, all of napkin's; and values
-passed on, which tells what a network takes without attention."""
+"""By name: what the others are held to, torch's own, napkin's attention, all of napkin's; and
+values passed on, which tells what a network takes without attention."""
 
 
 # --- networks -----------------------------------------------------------------------------------

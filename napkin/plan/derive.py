@@ -203,9 +203,7 @@ def _searched(
     return Searched(diagram, ready, found, rewritten, memo, known) if found else None
 
 
-def frugal(
-    diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float = 0.0
-) -> Searched:
+def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float = 0.0) -> Searched:
     """Search for the fastest cut that stores no array between kernels that is larger than the
     largest input or output; for the fastest of all where there is none, or where that one takes
     less than `worth` of the time."""

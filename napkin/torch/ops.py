@@ -15,7 +15,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from napkin.errors import InputError, NapkinError
 from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function
-from napkin.torch.given import beside_tensors, captured, check_tangents
+from napkin.torch.given import beside_tensors, check_tangents
 from napkin.torch.keys import called, is_gradient, key_of, places_of
 
 MOST = 4096
@@ -76,10 +76,7 @@ class _Recorded(torch.autograd.Function):
             made = _gradient_key(key, wanted, given, kept)
             outputs = dict(zip(kept, saved[count:], strict=True))
             more = [outputs[i] for i in called(made).kept or ()]
-            arrays = [*saved[:count], *given.values(), *more]
-            # The operator gives equal gradients a tensor each; autograd takes one for both.
-            seen = captured(called(made).diagram.name, arrays)
-            found = run(arrays, made, scalars) if seen else warm(called(made), arrays, scalars)(arrays)
+            found = run([*saved[:count], *given.values(), *more], made, scalars)
             by_place = dict(zip(wanted, found, strict=True))
         return None, None, *(by_place.get(i) for i in range(count))
 

@@ -15,6 +15,7 @@ import napkin.torch as nkt
 from napkin.diagram import library
 from napkin.ir.node import postorder
 from napkin.torch.keys import built, called, key_of
+from napkin.torch.ops import _kept
 
 T = torch.tensor([[1, 9, -100], [0, 3, 3]])
 
@@ -189,9 +190,20 @@ def test_the_backward_of_a_loss_reads_maximum_and_sum(name: str) -> None:
     wanted = ",".join(str(i) for i in range(len(inputs)))
     back = called(key_of("gradient", f"{wanted}/0/0,1,2", built("rows", name, *arguments).key))
     assert back.kept == [1, 2]
+    # A loss alone has a cotangent: beside one for its maximum, ties of logits would be looked for.
+    assert _kept(built("rows", name, *arguments).key, range(len(inputs))) == [1, 2]
     computed = list(postorder(back.diagram.roots))
     assert not [n for n in computed if n.op == "max"]
     assert not [n for n in computed if n.op == "sum" and n.args[0].op == "exp"]
+
+
+def test_equal_gradients_are_tensors_of_their_own() -> None:
+    x, stream = (torch.randn(2, 3, 10, requires_grad=True) for _ in range(2))
+    both = nkt.rms_norm(x, residual=stream)
+    torch.autograd.backward(both, both)
+    want = x.grad.clone()
+    x.grad.zero_()
+    torch.testing.assert_close(stream.grad, want)
 
 
 def test_a_target_that_is_no_class() -> None:

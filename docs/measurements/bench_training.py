@@ -128,7 +128,7 @@ PROBLEMS: dict[str, Problem] = {
 }
 TINY: dict[str, Problem] = {
     "gpt": Words(gpt.GPT(64, width=64, heads=4, shared=2, depth=1, hidden=48, length=16), 2),
-    "dinat": Waves(DiNAT(24, (16,), (2,), head=16, window=3), 2),
+    "dinat": Waves(DiNAT(24, (16,), (1,), head=16, window=3), 2),
 }
 VARIANTS = {
     "napkin": "napkin", "eager": "eager", "compile": "eager", "napkin, compiled": "napkin",

@@ -15,7 +15,7 @@ from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, spli
 from napkin.derive.rules.part import part_axis, why_not_parted
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
-from napkin.ir.node import Node
+from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type, storage_type
 from napkin.ir.types import STORAGE, STORED, stored_bytes
 from napkin.machine.machines import Machine, machine
@@ -32,6 +32,7 @@ from napkin.plan.steps import kernel_moves
 from napkin.plan.storing import check_materialised, check_stored, materialised
 from napkin.plan.tuned import remembered
 from napkin.plan.ways import Cut
+from napkin.timing.kernel_time import at_least
 
 
 def derive(
@@ -209,12 +210,17 @@ def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float 
     less than `worth` of the time."""
     ends = [(n, n.axes) for n in diagram.inputs] + [(o.node, o.axes) for o in diagram.outputs]
     room = max(stored_bytes(values(axes, known), storage_type(n, memo.dtype)) for n, axes in ends)
+    narrow = memo.again(room)
     try:
-        small = searched(diagram, known, memo.again(room))
+        small = searched(diagram, known, narrow)
     except Refusal:
         return searched(diagram, known, memo.again())
+    terms = postorder(o.node for o in small.ready.outputs)
+    large = [narrow.bytes(n, known) for n in terms if not narrow.has_room(n, known)]
     under = worth * small.cut.seconds
-    return (_searched(diagram, known, memo.again(), under=under) if under else None) or small
+    if not large or at_least(memo.machine, 2 * min(large)) >= under:  # it is stored, and read
+        return small
+    return _searched(diagram, known, memo.again(), under=under) or small
 
 
 def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:

@@ -13,8 +13,10 @@ off from float64 by no more than 1.5 times what torch's are. The loss on held-ou
 Over all steps at which it is taken it differs from that of torch's eager run from the same seed by
 less than torch's runs from different seeds do from each other, as a root mean square.
 
-Step times are medians of steps taken in turns; memory is the most that a step has allocated, with
-weights and optimiser. With --tiny, the same on the CPU, a few steps in Triton's interpreter.
+Step times are medians of steps taken in turns, as Python calls them and replayed as CUDA graphs,
+which leave out what launches cost the processor; losses are those of replayed steps. Memory is the
+most that a called step has allocated, with weights and optimiser. With --tiny, the same on the CPU,
+a few steps in Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import itertools
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gpt
@@ -123,7 +126,7 @@ class Waves:
 Problem = Words | Waves
 
 PROBLEMS: dict[str, Problem] = {
-    "gpt": Words(gpt.GPT(), 4),
+    "gpt": Words(gpt.GPT(depth=4), 4),
     "dinat": Waves(DiNAT(112, (64, 128, 256), (2, 2, 4)), 64),
 }
 TINY: dict[str, Problem] = {
@@ -173,6 +176,7 @@ class Trained:
 
     def __init__(self, problem: Problem, name: str, place: Place, seed: int) -> None:
         torch.manual_seed(seed)
+        self.place = place
         with torch.device(place.device):
             self.net = problem.made(VARIANTS.get(name, name))
         self.masters = [p.detach().clone() for p in self.net.parameters()]
@@ -180,9 +184,9 @@ class Trained:
         compiled = place.compiles and name in {"compile", "napkin, compiled"}
         self.call: Any = torch.compile(self.net, dynamic=False) if compiled else self.net
         fused = place.device == "cuda"
-        self.optimiser = torch.optim.AdamW(self.masters, place.rate, (0.9, 0.95), fused=fused)
-        warm = lambda step: min(1.0, (step + 1) / place.warm)  # noqa: E731
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimiser, warm)
+        self.rate, self.steps = torch.zeros((), device=place.device), 0
+        how: Any = {"betas": (0.9, 0.95), "fused": fused, "capturable": fused}
+        self.optimiser = torch.optim.AdamW(self.masters, self.rate, **how)
 
     def gradients(self, *batch: torch.Tensor) -> list[torch.Tensor]:
         """Those of the loss by every weight."""
@@ -190,12 +194,37 @@ class Trained:
 
     def step(self, *batch: torch.Tensor) -> torch.Tensor:
         """One step of AdamW; the loss before it."""
+        self.steps += 1
+        self.rate.fill_(self.place.rate * min(1.0, self.steps / self.place.warm))
+        return self.moved(*batch)
+
+    def capture(self, *batch: torch.Tensor) -> None:
+        """Make steps replay a CUDA graph, after three steps on a batch."""
+        given = [t.clone() for t in batch]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self.step(*given)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss = self.moved(*given)
+
+        def replay(*batch: torch.Tensor) -> torch.Tensor:
+            torch._foreach_copy_(given, batch)
+            graph.replay()
+            return loss
+
+        self.moved = replay
+
+    def moved(self, *batch: torch.Tensor) -> torch.Tensor:
+        """A step at the rate that is set."""
         loss, weights = self.call(*batch), list(self.net.parameters())
         gradients = torch.autograd.grad(loss, weights)
         for master, gradient in zip(self.masters, gradients, strict=True):
             master.grad = gradient.float()
         self.optimiser.step()
-        self.schedule.step()
         with torch.no_grad():
             torch._foreach_copy_(weights, self.masters)
         return loss
@@ -231,12 +260,13 @@ def losses(problem: Problem, place: Place, name: str, seed: int, steps: int) -> 
     trained = Trained(problem, name, place, seed)
     held = itertools.islice(problem.batches(HELD, place.device), place.held)
     fixed = [place.images_of(b) for b in held]
-    batches, found = problem.batches(seed, place.device), list[float]()
-    for step in range(steps + 1):
-        if step % max(1, steps // 20) == 0:
+    batches, found = problem.batches(seed, place.device), [trained.loss(fixed)]
+    if place.device == "cuda":
+        trained.capture(*place.images_of(next(batches)))
+    for i in range(1, steps + 1):
+        trained.step(*place.images_of(next(batches)))
+        if i % max(1, steps // 20) == 0:
             found.append(trained.loss(fixed))
-        if step < steps:
-            trained.step(*place.images_of(next(batches)))
     print(f"  {name:6} seed {seed}:", *(f"{x:.3f}" for x in found), flush=True)
     return found
 
@@ -264,7 +294,7 @@ def times(problem: Problem, place: Place) -> None:
     """A table of the variants: their steps and memory."""
     cuda = place.device == "cuda"
     batch = place.images_of(next(problem.batches(0, place.device)))
-    calls, memory = dict[str, Callable[[], torch.Tensor]](), dict[str, float]()
+    made, memory = dict[str, Trained](), dict[str, float]()
     for name in VARIANTS:
         before = torch.cuda.memory_allocated() if cuda else 0
         try:
@@ -275,14 +305,22 @@ def times(problem: Problem, place: Place) -> None:
             continue
         if cuda:
             torch.cuda.reset_peak_memory_stats()
-        calls[name] = lambda step=trained.step: step(*batch)
-        calls[name]()
-        memory[name] = ((torch.cuda.max_memory_allocated() if cuda else 0) - before) / 2**30
-    taken = interleaved(calls, 1.0) if cuda else by_the_clock(calls)
-    for name, t in taken.items():
-        print(f"  {name:16} a step {t.median:9.1f} us ({t.low:.1f} to {t.high:.1f}, {t.runs} runs)"
-              f"  napkin takes {taken['napkin'].median / t.median:.3f} of it"
-              f"  memory {memory[name]:6.2f} GiB", flush=True)  # fmt: skip
+        trained.step(*batch)
+        made[name] = trained
+        memory[name] = (torch.cuda.max_memory_allocated() - before if cuda else 0) / 2**30
+    calls = {name: partial(trained.step, *batch) for name, trained in made.items()}
+    taken = [interleaved(calls, 0.6) if cuda else by_the_clock(calls)]
+    if cuda:
+        for trained in made.values():
+            trained.capture(*batch)
+        taken.append(interleaved(calls, 0.6))
+    for name in made:
+        line = f"  {name:16} memory {memory[name]:6.2f} GiB"
+        for what, table in zip(("called", "replayed"), taken, strict=False):
+            t = table[name]
+            line += f"  {what} {t.median:9.1f} us ({t.low:.1f} to {t.high:.1f})"
+            line += f" {t.median / table['napkin'].median:.3f}x"
+        print(line, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,8 +6,9 @@ Eager calls do not go through it, because torch's dispatcher costs more than a l
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
@@ -15,8 +16,10 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from napkin.errors import InputError, NapkinError
 from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function
-from napkin.torch.given import beside_tensors, check_tangents
+from napkin.torch.given import beside_tensors, captured, check_tangents
 from napkin.torch.keys import called, is_gradient, key_of, places_of
+
+T = TypeVar("T")
 
 MOST = 4096
 """Launches that are remembered for one kind of call; then it starts again."""
@@ -53,7 +56,7 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, key: str, scalars: Sequence[float], *arrays: torch.Tensor) -> Any:
         with _below_autograd():
-            out = tuple(run(arrays, key, scalars))
+            out = tuple(_executed(arrays, key, scalars))
         kept = _kept(key, _places(ctx.needs_input_grad[2:]))
         ctx.set_materialize_grads(False)
         ctx.call = key, scalars, kept
@@ -73,35 +76,43 @@ class _Recorded(torch.autograd.Function):
         saved, count = ctx.saved_tensors, len(ctx.needs_input_grad) - 2
         by_place: dict[int, torch.Tensor] = {}
         if given:
-            made = _gradient_key(key, wanted, given, kept)
+            made = _gradient_key(key, wanted, tuple(given), kept)
             outputs = dict(zip(kept, saved[count:], strict=True))
             more = [outputs[i] for i in called(made).kept or ()]
-            found = run([*saved[:count], *given.values(), *more], made, scalars)
+            found = _executed([*saved[:count], *given.values(), *more], made, scalars)
             by_place = dict(zip(wanted, found, strict=True))
         return None, None, *(by_place.get(i) for i in range(count))
 
 
-def _places(needed: Sequence[bool]) -> list[int]:
-    return [i for i, yes in enumerate(needed) if yes]
+def _places(needed: Sequence[bool]) -> tuple[int, ...]:
+    return tuple(i for i, yes in enumerate(needed) if yes)
 
 
+def _executed(arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]) -> Any:
+    """The outputs, through torch's dispatcher where something listens to it."""
+    seen = captured(called(key).diagram.name, arrays)
+    return (run if seen else _run)(arrays, key, scalars)
+
+
+@lru_cache(maxsize=MOST)
 def _gradient_key(
-    key: str, wanted: Iterable[int], given: Iterable[int], kept: Sequence[int]
+    key: str, wanted: tuple[int, ...], given: tuple[int, ...], kept: tuple[int, ...]
 ) -> str:
     return key_of("gradient", "/".join(map(places_of, (wanted, given, kept))), key)
 
 
-def _kept(key: str, wanted: Sequence[int]) -> Sequence[int]:
+@lru_cache(maxsize=MOST)
+def _kept(key: str, wanted: tuple[int, ...]) -> tuple[int, ...]:
     """The outputs that the backward of a function reads, where all of them count or one alone; none
     where it has no gradient, which the backward says."""
     outputs = called(key).diagram.outputs
-    real = [i for i, o in enumerate(outputs) if o.node.kind == "real"]
-    counted = () if is_gradient(key) else dict.fromkeys([tuple(real), *((i,) for i in real)])
+    real = tuple(i for i, o in enumerate(outputs) if o.node.kind == "real")
+    counted = () if is_gradient(key) else dict.fromkeys([real, *((i,) for i in real)])
     found = set[int]()
     for given in counted:
         with contextlib.suppress(NapkinError):
             found |= {*(called(_gradient_key(key, wanted, given, real)).kept or ())}
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 def _recorded(
@@ -151,6 +162,45 @@ def graph_call(
     return run(arrays, f"{family}{arguments!r}", scalars)
 
 
+def recorded_call(
+    key: str, arrays: Sequence[torch.Tensor], scalars: tuple[float, ...]
+) -> Sequence[torch.Tensor]:
+    """The outputs of a call of which derivatives are recorded, and nothing else sees it: torch's
+    dispatcher is passed by."""
+    return _of_this_level(key, scalars, *arrays)
+
+
+Shape = tuple[int, ...]
+Arranged = tuple[tuple[Any, ...], Sequence[torch.Tensor], Any]
+"""Arguments of a family's builder, tensors as its diagram takes them, and what else is known of
+calls on tensors like these."""
+
+_ARRANGED: dict[Any, tuple[str, list[Shape], Any]] = {}
+
+
+def arranged_call(
+    family: str,
+    known: Any,
+    tensors: Sequence[torch.Tensor],
+    scalars: tuple[float, ...],
+    arrange: Callable[[], Arranged],
+) -> tuple[Sequence[torch.Tensor], Any]:
+    """As `recorded_call`, of a family's function, and what else `arrange` says, which is asked once
+    for each kind of call.
+
+    Args:
+        known: what the arrangement depends on.
+    """
+    found = _ARRANGED.get((family, known))
+    if found is None:
+        arguments, views, more = arrange()
+        found = f"{family}{arguments!r}", [tuple(v.shape) for v in views], more
+        remember(_ARRANGED, (family, known), found)
+    key, shapes, more = found
+    views = [t if t.shape == s else t.view(s) for t, s in zip(tensors, shapes, strict=True)]
+    return recorded_call(key, views, scalars), more
+
+
 _WARM: dict[tuple[Any, ...], Prepared] = {}
 
 
@@ -166,7 +216,7 @@ def warm(
     return found
 
 
-def remember(table: dict[Any, Prepared], key: Any, prepared: Prepared) -> Prepared:
+def remember(table: dict[Any, T], key: Any, prepared: T) -> T:
     """Keep `prepared`, among not too many."""
     if len(table) >= MOST:
         table.clear()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -17,7 +18,7 @@ from napkin.torch.call_axes import Seen, joined, seen_axes
 from napkin.torch.dtypes import REAL
 from napkin.torch.given import autocast_type, beside_tensors, captured, in_autocast, scalar
 from napkin.torch.keys import built
-from napkin.torch.ops import graph_call, remember
+from napkin.torch.ops import arranged_call, graph_call, remember
 
 _WARM: dict[Any, Prepared] = {}
 
@@ -58,17 +59,21 @@ class _Rows:
         """The outputs of a call, of tensors by the names of inputs, and scalars."""
         names = [n for n, t in given.items() if t is not None or n not in self.optional]
         tensors: list[Any] = [given[n] for n in names]
-        graph = captured(self.name, tensors)
+        seen = captured(self.name, tensors)
         values = tuple(scalar(self.name, n, v) for n, v in scalars.items())
         up = self.losses or (self.casts == "up" and autocast_type(tensors[0]) is not None)
         if self.casts == "down":
             tensors = list(in_autocast(tensors))
         named = dict(zip(names, tensors, strict=True))
-        if graph:
+        if seen == "graph":
             arguments, views, shapes = self._arranged(named, tuple(scalars), up)
             out = graph_call("rows", arguments, views, values)
             return [t.reshape(s) for t, s in zip(out, shapes, strict=True)]
         known = (self, *names, *scalars, up, beside_tensors(values), *map(facts, tensors))
+        if seen == "recorded":
+            arrange = partial(self._arranged, named, tuple(scalars), up)
+            out, shapes = arranged_call("rows", known, tensors, values, arrange)
+            return [t.view(s) for t, s in zip(out, shapes, strict=True)]
         found = _WARM.get(known)
         if found is None:
             found = remember(_WARM, known, self._prepared(named, scalars, values, up))

@@ -139,6 +139,8 @@ VARIANTS = {
 }  # fmt: skip
 """What is timed, and the variant of a problem that it is."""
 
+COMPILED = ("compile", "napkin, compiled")
+
 
 @dataclass(frozen=True)
 class Place:
@@ -146,7 +148,6 @@ class Place:
 
     Attributes:
         dtype: of weights and activations.
-        compiles: whether torch compiles what is called so.
         rate: the learning rate.
         warm: steps until it is reached.
         held: batches that are held out.
@@ -154,7 +155,6 @@ class Place:
 
     device: str = "cuda"
     dtype: torch.dtype = torch.bfloat16
-    compiles: bool = True
     rate: float = 3e-4
     warm: int = 50
     held: int = 4
@@ -167,7 +167,7 @@ class Place:
         return x.to(dtype or self.dtype, memory_format=torch.channels_last), target
 
 
-TRIAL = Place("cpu", torch.float32, compiles=False, rate=1e-2, warm=1, held=1)
+TRIAL = Place("cpu", torch.float32, rate=1e-2, warm=1, held=1)
 """How --tiny trains."""
 
 
@@ -181,8 +181,9 @@ class Trained:
             self.net = problem.made(VARIANTS.get(name, name))
         self.masters = [p.detach().clone() for p in self.net.parameters()]
         self.net.to(place.dtype, memory_format=torch.channels_last)
-        compiled = place.compiles and name in {"compile", "napkin, compiled"}
-        self.call: Any = torch.compile(self.net, dynamic=False) if compiled else self.net
+        self.call: Any = self.net
+        if name in COMPILED:
+            self.call = torch.compile(self.net, dynamic=False)
         fused = place.device == "cuda"
         self.rate, self.steps = torch.zeros((), device=place.device), 0
         how: Any = {"betas": (0.9, 0.95), "fused": fused, "capturable": fused}
@@ -295,7 +296,7 @@ def times(problem: Problem, place: Place) -> None:
     cuda = place.device == "cuda"
     batch = place.images_of(next(problem.batches(0, place.device)))
     made, memory = dict[str, Trained](), dict[str, float]()
-    for name in VARIANTS:
+    for name in [n for n in VARIANTS if cuda or n not in COMPILED]:
         before = torch.cuda.memory_allocated() if cuda else 0
         try:
             trained = Trained(problem, name, place, 0)

@@ -1,6 +1,7 @@
 """Two networks trained with napkin's kernels, beside torch's, from one run.
 
-    python docs/measurements/bench_training.py [gpt] [dinat] [--steps N] [--seeds N] [--called] [--tiny]
+    python docs/measurements/bench_training.py [gpt] [dinat] [--steps N] [--seeds N] [--called]
+        [--tiny]
 
 A small language model on the project's own text (`gpt.py`), and a DiNAT-style network on images of
 noisy waves (`networks.py`). In napkin's variants every kernel of the forward and the backward pass

@@ -1,8 +1,9 @@
 """Two networks with random weights in which attention is a switch: a vision transformer, and a
 hierarchical one with neighborhood attention of alternating dilation (DiNAT, arXiv 2209.15001).
 
-Everything but attention is plain torch, and the same in every variant; so are the names of the
-weights, and one variant loads the state of another.
+Everything but attention is plain torch, and the same in every variant but one, which has napkin's
+norms and activations too; so are the names of the weights, and one variant loads the state of
+another.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
+import napkin as nk
 import napkin.torch as nkt
 
 Tensor = torch.Tensor
@@ -83,7 +85,9 @@ def flex(
         split = t.reshape(b, n, dilation, m, dilation, h, d).permute(0, 2, 4, 5, 1, 3, 6)
         return split.reshape(b * dilation**2, h, n * m, d)
 
-    out = flex_attention(*map(apart, (q, k, v)), block_mask=mask)
+    fused = q.is_cuda and not torch.compiler.is_compiling()
+    attend = torch.compile(flex_attention, dynamic=False) if fused else flex_attention
+    out = attend(*map(apart, (q, k, v)), block_mask=mask)
     assert isinstance(out, Tensor)
     if dilation == 1:
         return out.transpose(1, 2).unflatten(1, (x, y))
@@ -125,10 +129,14 @@ class Switch:
         attend: over all tokens.
         near: makes neighborhood attention of (width, heads, window, dilation), and the side of the
             layout.
+        norm: makes a norm of a width.
+        gelu: of [..., d].
     """
 
     attend: Attend
     near: Callable[[int, int, int, int, int], nn.Module]
+    norm: Callable[[int], nn.Module] = nn.LayerNorm
+    gelu: Callable[[Tensor], Tensor] = F.gelu
 
 
 def _gathered(width: int, heads: int, window: int, dilation: int, side: int) -> nn.Module:
@@ -149,14 +157,32 @@ def _none(width: int, heads: int, window: int, dilation: int, side: int) -> nn.M
     return Neighborhood(lambda q, k, v, window, dilation: v, width, heads, window, dilation)
 
 
+class _Norm(nn.LayerNorm):
+    """torch's module with napkin's function."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return nkt.layer_norm(input, self.weight, self.bias, self.eps)
+
+
+@nkt.compile
+@nk.diagram("n d -> n d")
+def _gelu(X: nk.Array) -> nk.Array:
+    return nk.gelu(X)
+
+
+def _napkin_gelu(x: Tensor) -> Tensor:
+    return _gelu(x.flatten(0, -2)).view(x.shape)
+
+
 SWITCHES = {
     "exact": Switch(F.scaled_dot_product_attention, _gathered),
     "torch": Switch(F.scaled_dot_product_attention, _flex),
     "napkin": Switch(nkt.attention, _napkin),
+    "all": Switch(nkt.attention, _napkin, _Norm, _napkin_gelu),
     "none": Switch(lambda q, k, v: v, _none),
 }
-"""By name: what the others are held to, torch's own, napkin's; and values passed on, which tells
-what a network takes without attention."""
+"""By name: what the others are held to, torch's own, napkin's attention, all of napkin's; and
+values passed on, which tells what a network takes without attention."""
 
 
 # --- networks -----------------------------------------------------------------------------------
@@ -165,15 +191,15 @@ what a network takes without attention."""
 class Block(nn.Module):
     """Attention and a perceptron, each behind a norm and beside what it is added to."""
 
-    def __init__(self, width: int, attention: nn.Module, wider: int = 4) -> None:
+    def __init__(self, width: int, attention: nn.Module, switch: Switch, wider: int = 4) -> None:
         super().__init__()
-        self.attention = attention
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.attention, self.gelu = attention, switch.gelu
+        self.norms = nn.ModuleList(switch.norm(width) for _ in range(2))
         self.up, self.down = nn.Linear(width, wider * width), nn.Linear(wider * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norms[0](x))
-        return x + self.down(F.gelu(self.up(self.norms[1](x))))
+        return x + self.down(self.gelu(self.up(self.norms[1](x))))
 
 
 @dataclass(frozen=True)
@@ -202,8 +228,8 @@ class _ViT(nn.Module):
         self.patches = nn.Conv2d(3, how.width, how.patch, how.patch)
         self.places = nn.Parameter(0.02 * torch.randn(tokens, how.width))
         made = [Full(switch.attend, how.width, how.heads) for _ in range(how.depth)]
-        self.blocks = nn.Sequential(*(Block(how.width, attention) for attention in made))
-        self.norm, self.head = nn.LayerNorm(how.width), nn.Linear(how.width, 1000)
+        self.blocks = nn.Sequential(*(Block(how.width, attention, switch) for attention in made))
+        self.norm, self.head = switch.norm(how.width), nn.Linear(how.width, 1000)
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.patches(images).flatten(2).transpose(1, 2) + self.places
@@ -258,8 +284,8 @@ class _DiNAT(nn.Module):
                 self.smaller.append(nn.Conv2d(width // 2, width, 3, 2, 1, bias=False))
             near = partial(switch.near, width, width // how.head, how.window)
             made = [near((1, dilation)[i % 2], side) for i in range(depth)]
-            self.stages.append(nn.Sequential(*(Block(width, each, 3) for each in made)))
-        self.norm, self.head = nn.LayerNorm(how.widths[-1]), nn.Linear(how.widths[-1], 1000)
+            self.stages.append(nn.Sequential(*(Block(width, each, switch, 3) for each in made)))
+        self.norm, self.head = switch.norm(how.widths[-1]), nn.Linear(how.widths[-1], 1000)
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.stem(images).permute(0, 2, 3, 1)

@@ -10,7 +10,19 @@ import typer
 from typer import Option
 
 from napkin.cli.ending import FAILED
-from napkin.cli.options import Dtype, Json, Name, On, Plot, Seed, Sizes, Storage, Tune, Tuned
+from napkin.cli.options import (
+    Dtype,
+    Gradient,
+    Json,
+    Name,
+    On,
+    Plot,
+    Seed,
+    Sizes,
+    Storage,
+    Tune,
+    Tuned,
+)
 from napkin.cli.request import request, tuned_plan
 
 
@@ -20,6 +32,7 @@ def bench_diagram(
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
     storage: Storage = None,
+    gradient: Gradient = False,
     against: Annotated[
         str | None,
         Option(
@@ -41,6 +54,9 @@ def bench_diagram(
 
     One run times them alternately, each with a cold L2, and prints medians, quartiles and ratios.
     Every result is compared with float64.
+
+    With --gradient the plan is that of the gradient, and the others are backward passes of torch's
+    autograd, each after its forward pass and with what that has kept. The plan reads inputs alone.
     """
     if plot is not None:
         from napkin.show.plots import check_plot
@@ -52,7 +68,7 @@ def bench_diagram(
 
     own = baselines(name)
     chosen = None if against is None else named(against, own)
-    wanted = request(name, on, sizes, dtype, storage=storage)
+    wanted = request(name, on, sizes, dtype, storage=storage, gradient=gradient)
     require("bench")
     from napkin.show import console, measured
     from napkin.show.files import write_file
@@ -61,9 +77,10 @@ def bench_diagram(
     rankings: Sequence[Any] = ()
     if tune:
         plan, rankings, _ = tuned_plan(plan, tune)
-    chosen = usual(plan.diagram, own) if chosen is None else chosen
+    of, seed = wanted.gradient_of, fresh_seed() if seed is None else seed
+    chosen = usual(of or plan.diagram, own) if chosen is None else chosen
     with console.progress() as tell:
-        found = bench(plan, chosen, own, fresh_seed() if seed is None else seed, tell)
+        found = bench(plan, chosen, own, seed, tell, of)
     data = found.to_json()
     if rankings:
         data["tuned"] = [r.to_json() for r in rankings]

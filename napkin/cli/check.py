@@ -25,7 +25,7 @@ from napkin.cli.options import (
     Storage,
     Tuned,
 )
-from napkin.cli.parse import parse_ranges, read_inputs
+from napkin.cli.parse import parse_ranges, parse_types, read_inputs
 from napkin.cli.request import request
 from napkin.errors import InputError
 
@@ -67,8 +67,6 @@ def check_diagram(
     central differences of the diagram and, where torch is installed, with torch's autograd.
     """
     spans, arrays = parse_ranges(ranges or ()), read_inputs(inputs)
-    if gpu and gradient:
-        raise InputError("--gpu checks the diagram's own kernels; leave --gradient out beside it")
     on_what = name, on, sizes, dtype, parts, storage
     wanted = request(*on_what, sized=not arrays, gradient=gradient, accumulate=accumulate)
     if gpu and (spans or arrays):
@@ -94,8 +92,8 @@ def check_diagram(
         data: dict[str, Any] = verdict.to_json()
         if gpu:
             tell("on the device", 0, 1)
-            how = {"on": on, "tuned": tuned, "parts": wanted.parts}
-            how |= {"deterministic": not accumulate}
+            how = {"on": on, "tuned": tuned, "parts": wanted.parts, "gradient": gradient}
+            how |= {"deterministic": not accumulate, "storage": parse_types(storage or ())}
             data["device"] = _on_device(plan, name, how, seed)
             data["ok"] = data["ok"] and data["device"]["ok"]
     console.answer(json, lambda: data, lambda: verdicts.verdict_view(plan, data))
@@ -105,12 +103,10 @@ def check_diagram(
 
 def _on_device(plan: Plan, name: str, how: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
     """A plan's values, counters and time on the device, as plain data."""
-    from napkin.ir.storage import own_type
     from napkin.measure.check import on_device
     from napkin.measure.device import fresh_seed
     from napkin.measure.driver import command
 
     seed = fresh_seed() if seed is None else seed
-    stored = {str(n.params[0]): own_type(n) for n in plan.diagram.inputs if own_type(n)}
-    job = {"name": name, "sizes": dict(plan.sizes), "dtype": plan.dtype, "storage": stored, **how}
+    job = {"name": name, "sizes": dict(plan.sizes), "dtype": plan.dtype, **how}
     return on_device(plan, command([{**job, "seed": seed}]), seed).to_json()

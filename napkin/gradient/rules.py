@@ -14,7 +14,7 @@ from napkin.errors import Refusal
 from napkin.gradient import transposes
 from napkin.gradient.products import is_number, negated, times, total
 from napkin.gradient.reached import Reached
-from napkin.gradient.steps import steps_rule
+from napkin.gradient.stepwise import steps_rule
 from napkin.ir.derivatives import of_operator, of_reduction
 from napkin.ir.infer import joined, jointly, part_of, parts_of, pointwise
 from napkin.ir.node import COMPOSITES, REDUCTIONS, Node, factors, over, union_axes

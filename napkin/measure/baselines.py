@@ -5,6 +5,9 @@ for attention and serve diagrams that have that form (`napkin.measure.attention`
 brought into the layout that a library asks for before the clock starts, and what it gives back is
 compared with float64 like the plan's own results. A diagram's file may name more in a dictionary
 `baselines`, from a name to a function that takes the tensors and returns a call.
+
+Beside a gradient the call is the backward pass that torch's autograd has of a baseline of the
+diagram, whose forward pass has run and has kept what it reads.
 """
 
 from __future__ import annotations
@@ -13,10 +16,14 @@ import ast
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+from torch._functorch import config
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import Node, postorder
@@ -33,16 +40,22 @@ MASKED = 2**28
 """Pairs of queries and keys for which a mask is written out, at most."""
 
 
+FASTEST = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION,
+           SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # fmt: skip
+"""What torch's attention is made of where its backward pass is timed, the first that can be."""
+
+
 class NotHere(Exception):
     """A library cannot be timed here; the message says why, and what would help."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """A call, and how its result is turned into the diagram's outputs."""
+    """A call, how its result is turned into the diagram's outputs, and what tensors it reads."""
 
     call: Call
     outputs: Callable[[Any], Sequence[torch.Tensor]]
+    reads: Sequence[torch.Tensor]
 
 
 def made(name: str, problem: Problem, own: Mapping[str, Callable[..., Any]]) -> Baseline:
@@ -51,9 +64,11 @@ def made(name: str, problem: Problem, own: Mapping[str, Callable[..., Any]]) -> 
     Raises:
         NotHere: it is not installed, or does not compute this diagram.
     """
+    if problem.gradient_of is not None:
+        return _backward(name, problem, problem.gradient_of, own)
     try:
         if name in own:
-            return Baseline(own[name](*problem.tensors), _plain)
+            return Baseline(own[name](*problem.tensors), _plain, problem.tensors)
         return BASELINES[name](problem)
     except NotAttention as why:
         raise NotHere(f"the diagram is not attention as {name} has it: {why}") from None
@@ -63,12 +78,41 @@ def _plain(found: Any) -> Sequence[torch.Tensor]:
     return found if isinstance(found, list | tuple) else [found]
 
 
+def _backward(name: str, p: Problem, f: Diagram, own: Mapping[str, Callable[..., Any]]) -> Baseline:
+    """The backward pass of a baseline of `f`."""
+    count = len(f.inputs)
+    leaves = [t.detach().requires_grad_(n.kind == "real")
+              for t, n in zip(p.tensors, f.inputs, strict=False)]  # fmt: skip
+    forward = made(name, Problem(f, p.sizes, p.dtype, leaves), own)
+    # A compiled backward pass that runs again and again may write into nothing that it reads.
+    with sdpa_kernel(FASTEST, set_priority=True), config.patch(donated_buffer=False):
+        found = forward.call()
+    outputs = [o for o, n in zip(forward.outputs(found), f.outputs, strict=True)
+               if n.node.kind == "real"]  # fmt: skip
+    results = [t for t in _plain(found) if t.requires_grad]
+    reads = [t for t in forward.reads if t.requires_grad]
+    given = _gradients(outputs, results, p.tensors[count:])
+    wanted = [t for t in leaves if t.requires_grad]
+    return Baseline(
+        partial(_gradients, results, reads, given),
+        lambda gradients: _gradients(reads, wanted, gradients),
+        p.tensors,
+    )
+
+
+def _gradients(
+    of: Sequence[torch.Tensor], by: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor]:
+    how = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    return torch.autograd.grad(of, by, cotangents, **how)
+
+
 # --- any diagram --------------------------------------------------------------------------------
 
 
 def _torch(p: Problem) -> Baseline:
     made = evaluation(p.diagram, p.sizes, real=DTYPES[p.dtype])
-    return Baseline(lambda: made(*p.tensors), _plain)
+    return Baseline(lambda: made(*p.tensors), _plain, p.tensors)
 
 
 def _compiled(p: Problem) -> Baseline:
@@ -76,8 +120,8 @@ def _compiled(p: Problem) -> Baseline:
 
     made = evaluation(p.diagram, p.sizes, real=DTYPES[p.dtype])
     # Traced first: what is compiled is tensor operations, and none of the walk over nodes.
-    call: Any = torch.compile(make_fx(made)(*p.tensors))
-    return Baseline(lambda: call(*p.tensors), _plain)
+    call: Any = torch.compile(make_fx(made)(*(t.detach() for t in p.tensors)))
+    return Baseline(lambda: call(*p.tensors), _plain, p.tensors)
 
 
 # --- attention ----------------------------------------------------------------------------------
@@ -104,7 +148,7 @@ def _sdpa(p: Problem) -> Baseline:
             raise NotHere(f"its mask would have {n:,} x {m:,} entries; flex needs none")
         q, k = (torch.arange(i, device=h.query.device) for i in (n, m))
         settings["attn_mask"] = seen(q[:, None], k[None, :])
-    return Baseline(lambda: sdpa(h.query, h.key, h.value, **settings), h.outputs)
+    return Baseline(lambda: sdpa(*h.reads, **settings), h.outputs, h.reads)
 
 
 def _flex(p: Problem) -> Baseline:
@@ -124,7 +168,7 @@ def _flex(p: Problem) -> Baseline:
             lambda _b, _h, q, k: seen(q, k), None, None, n, m, device=str(h.query.device)
         )
     call: Any = torch.compile(flex_attention)
-    return Baseline(lambda: call(h.query, h.key, h.value, **settings), h.outputs)
+    return Baseline(lambda: call(*h.reads, **settings), h.outputs, h.reads)
 
 
 def scored(f: Attention, sizes: Mapping[str, int]) -> Callable[..., torch.Tensor]:
@@ -173,9 +217,8 @@ def _fa3(p: Problem) -> Baseline:
     def outputs(found: Any) -> Sequence[torch.Tensor]:
         return h.outputs((found[0] if isinstance(found, tuple) else found).transpose(1, 2))
 
-    return Baseline(
-        lambda: flash.flash_attn_func(q, k, v, softmax_scale=scale, causal=causal), outputs
-    )
+    call = partial(flash.flash_attn_func, q, k, v, softmax_scale=scale, causal=causal)
+    return Baseline(call, outputs, (q, k, v))
 
 
 def _natten(p: Problem) -> Baseline:
@@ -201,7 +244,7 @@ def _natten(p: Problem) -> Baseline:
     def outputs(found: torch.Tensor) -> Sequence[torch.Tensor]:
         return h.outputs(found.reshape(1, -1, *found.shape[-2:]).transpose(1, 2))
 
-    return Baseline(lambda: call(q, k, v, **settings), outputs)
+    return Baseline(lambda: call(q, k, v, **settings), outputs, (q, k, v))
 
 
 def window_of(f: Attention) -> dict[str, Any]:

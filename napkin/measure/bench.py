@@ -161,12 +161,14 @@ def bench(
     own: Mapping[str, Callable[..., Any]],
     seed: int,
     progress: Progress = silent,
+    gradient_of: Diagram | None = None,
 ) -> Bench:
     """Time a plan and its baselines at the plan's sizes, every result compared with float64.
 
     Args:
         against: names of baselines.
         own: those that the diagram's file declares.
+        gradient_of: the diagram that the plan is the gradient of, if it is one.
     """
     import torch
 
@@ -187,7 +189,7 @@ def bench(
     calls: dict[str, Callable[[], Any]] = {OURS: plan.bound_call(*tensors)}
     settings = {OURS: "; ".join(settings_text(k) for k in plan.launched.kernels[:3])}
     notes: dict[str, str] = {}
-    problem = Problem(plan.diagram, plan.sizes, plan.dtype, tensors)
+    problem = Problem(plan.diagram, plan.sizes, plan.dtype, tensors, gradient_of)
     for i, name in enumerate(against):
         progress(name, i + 1, total)
         try:

@@ -14,8 +14,8 @@ from typing import Any
 
 
 def command(jobs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The command that runs jobs: name, on, sizes, dtype, seed, and where wanted storage, tuned,
-    layout."""
+    """The command that runs jobs: name, on, sizes, dtype, seed, and where wanted storage, gradient,
+    tuned, layout."""
     return [sys.executable, "-m", "napkin.measure.driver", json.dumps([dict(j) for j in jobs])]
 
 
@@ -29,12 +29,14 @@ def _run(job: Mapping[str, Any]) -> None:
     import torch
 
     from napkin.diagram.library import load
+    from napkin.gradient.gradient import gradient
     from napkin.measure.tensors import drawn
     from napkin.plan.derive import derive
     from napkin.torch.run import opened
 
     tuned, parts = bool(job.get("tuned")), job.get("parts")
     diagram = load(job["name"]).stored(**job.get("storage", {}))
+    diagram = gradient(diagram) if job.get("gradient") else diagram
     on, exact = (job["on"], job["sizes"], job["dtype"]), bool(job.get("deterministic", True))
     plan = derive(diagram, *on, parts=parts, tuned=tuned, deterministic=exact)
     tensors = drawn(plan.diagram, plan.sizes, plan.dtype, job["seed"], job.get("layout", "plain"))

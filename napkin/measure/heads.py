@@ -17,12 +17,17 @@ from napkin.torch.reference import terms
 
 @dataclass(frozen=True)
 class Problem:
-    """What is computed, on which tensors."""
+    """What is computed, on which tensors.
+
+    Attributes:
+        gradient_of: the diagram that `diagram` is the gradient of, if it is one.
+    """
 
     diagram: Diagram
     sizes: Mapping[str, int]
     dtype: str
     tensors: Sequence[torch.Tensor]
+    gradient_of: Diagram | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,11 @@ class Heads:
     def grouped(self) -> bool:
         """Whether several heads of queries share one of keys."""
         return self.query.shape[1] != self.key.shape[1]
+
+    @property
+    def reads(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What a library is given."""
+        return self.query, self.key, self.value
 
     def repeated(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values with a copy for every head of queries."""

@@ -15,7 +15,7 @@ from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, spli
 from napkin.derive.rules.part import part_axis, why_not_parted
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
-from napkin.ir.node import Node
+from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type, storage_type
 from napkin.ir.types import STORAGE, STORED, stored_bytes
 from napkin.machine.machines import Machine, machine
@@ -32,6 +32,7 @@ from napkin.plan.steps import kernel_moves
 from napkin.plan.storing import check_materialised, check_stored, materialised
 from napkin.plan.tuned import remembered
 from napkin.plan.ways import Cut
+from napkin.timing.kernel_time import at_least
 
 
 def derive(
@@ -164,7 +165,25 @@ def searched(
     materialise: Sequence[str] | Literal["every"] | None = None,
     multiply_out: bool = False,
 ) -> Searched:
-    """Search for the fastest cut; see `derive`."""
+    """Search for the fastest cut; see `derive`.
+
+    Raises:
+        Refusal: no kernel fits the machine.
+    """
+    found = _searched(diagram, known, memo, materialise, multiply_out)
+    assert found is not None
+    return found
+
+
+def _searched(
+    diagram: Diagram,
+    known: Mapping[str, int],
+    memo: Memo,
+    materialise: Sequence[str] | Literal["every"] | None = None,
+    multiply_out: bool = False,
+    under: float = math.inf,
+) -> Searched | None:
+    """As `searched`; None where no cut takes less than `under` seconds."""
     ready = multiplied_out(prepare(diagram)) if multiply_out else prepare(diagram)
     held = holders(diagram.outputs)
     ready = replace(ready, outputs=tuple(o for o in ready.outputs if held[o.name] == o.name))
@@ -177,22 +196,31 @@ def searched(
         tracer.began("the term as it is", ready)
     rewritten: list[Refactored] = []
     if materialise is None:
-        found = _refactored(diagram.name, ready, known, memo, rewritten)
+        found = _refactored(diagram.name, ready, known, memo, rewritten, under)
     else:
         found = cut(diagram.name, ready.outputs, ready.names, known, memo, at=at, unfused=unfused)
         assert found is not None
         check_materialised(ready, found, at or (), known)
-    return Searched(diagram, ready, found, rewritten, memo, known)
+    return Searched(diagram, ready, found, rewritten, memo, known) if found else None
 
 
-def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo) -> Searched:
+def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float = 0.0) -> Searched:
     """Search for the fastest cut that stores no array between kernels that is larger than the
-    largest input or output; for the fastest of all where there is none."""
+    largest input or output; for the fastest of all where there is none, or where that one takes
+    less than `worth` of the time."""
     ends = [(n, n.axes) for n in diagram.inputs] + [(o.node, o.axes) for o in diagram.outputs]
     room = max(stored_bytes(values(axes, known), storage_type(n, memo.dtype)) for n, axes in ends)
-    with suppress(Refusal):
-        return searched(diagram, known, memo.again(room))
-    return searched(diagram, known, memo)
+    narrow = memo.again(room)
+    try:
+        small = searched(diagram, known, narrow)
+    except Refusal:
+        return searched(diagram, known, memo.again())
+    terms = postorder(o.node for o in small.ready.outputs)
+    large = [narrow.bytes(n, known) for n in terms if not narrow.has_room(n, known)]
+    under = worth * small.cut.seconds
+    if not large or at_least(memo.machine, 2 * min(large)) >= under:  # it is stored, and read
+        return small
+    return _searched(diagram, known, memo.again(), under=under) or small
 
 
 def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:
@@ -231,28 +259,33 @@ def _check_parted(plan: Plan, parts: Mapping[str, int]) -> None:
 
 
 def _refactored(
-    name: str, ready: Prepared, known: Mapping[str, int], memo: Memo, rewritten: list[Refactored]
-) -> Cut:
-    """The fastest cut of a term after rewrites that make it faster, which go to `rewritten`.
+    name: str,
+    ready: Prepared,
+    known: Mapping[str, int],
+    memo: Memo,
+    rewritten: list[Refactored],
+    under: float,
+) -> Cut | None:
+    """The fastest cut of a term after rewrites that make it faster, which go to `rewritten`; None
+    where none takes less than `under` seconds.
 
     Raises:
         Refusal: neither the term nor a rewritten one has kernels that fit.
     """
     found, refused = None, None
     try:
-        found = cut(name, ready.outputs, ready.names, known, memo)
+        found = cut(name, ready.outputs, ready.names, known, memo, under=under)
     except Refusal as why:
         refused = why
     while True:
-        now, under = rewritten[-1] if rewritten else ready, found.seconds if found else math.inf
+        now, under = rewritten[-1] if rewritten else ready, found.seconds if found else under
         sizes = _sized(known, rewritten)
         best = _best_refactored(name, now, sizes, memo, under, [t.made for t in rewritten])
         if best is None or best[1].seconds >= under:
             break
         rewritten.append(best[0])
         found = best[1]
-    if found is None:
-        assert refused is not None
+    if found is None and refused is not None:
         raise refused
     return found
 

@@ -125,10 +125,12 @@ class Memo:
 
     def has_room(self, n: Node, sizes: Mapping[str, int]) -> bool:
         """Whether an array may lie in memory between two kernels."""
-        if self.room == math.inf:
-            return True
+        return self.room == math.inf or self.bytes(n, sizes) <= self.room
+
+    def bytes(self, n: Node, sizes: Mapping[str, int]) -> int:
+        """Bytes of an array in memory."""
         values = math.prod(sizes[a] for a in n.axes)
-        return stored_bytes(values, storage_type(n, self.dtype)) <= self.room
+        return stored_bytes(values, storage_type(n, self.dtype))
 
     def left_out(self, form: Form, short: bool) -> bool:
         """Whether a segment is not searched for: an unknown one that is not short, once `IN_FULL`

@@ -11,7 +11,7 @@ from napkin.errors import InputError
 from napkin.torch.function import Function
 from napkin.torch.given import captured, scalar
 from napkin.torch.keys import registered
-from napkin.torch.ops import run, warm
+from napkin.torch.ops import recorded_call, run, warm
 
 
 class Compiled:
@@ -40,7 +40,10 @@ class Compiled:
             Refusal: no kernel fits the machine.
         """
         values = self._values(scalars) if scalars else self._defaults
-        if captured(self.diagram.name, arrays) or not arrays:
+        seen = captured(self.diagram.name, arrays)
+        if seen == "recorded":
+            out = recorded_call(self._key, arrays, values)
+        elif seen or not arrays:
             out = run(arrays, self._key, values)
         else:
             out = warm(self._function, arrays, values)(arrays)

@@ -25,6 +25,10 @@ from napkin.torch.dtypes import logical_shapes, output_type, plan_type
 
 _DERIVING = threading.Lock()
 
+WORTH = 0.5
+"""A backward pass takes memory for an array that is larger than all inputs and outputs if it then
+takes less than this part of the time."""
+
 
 class Function:
     """A diagram on torch tensors.
@@ -85,7 +89,7 @@ class Function:
 
                         if backward:  # which shares memory with what others keep
                             memo = memo_of(machine, dtype, deterministic=deterministic)
-                            found = frugal(self.diagram, dict(known), memo).fitted().recipe
+                            found = frugal(self.diagram, dict(known), memo, WORTH).fitted().recipe
                         else:
                             on = self.diagram, machine, dict(known), dtype
                             found = derive(*on, deterministic=deterministic).recipe

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.autograd import forward_ad
@@ -31,24 +31,28 @@ _modes, _transforms = _C._len_torch_dispatch_stack, _C._functorch.peek_interpret
 _any_autocast, _traced = _C._is_any_autocast_enabled, _C._get_tracing_state
 
 
-def captured(name: str, arrays: Sequence[Any]) -> bool:
-    """Whether a call on these tensors goes through the operator: derivatives are recorded, or it is
-    captured in a graph, mapped by `torch.vmap`, seen by a dispatch mode, or on the device "meta".
+Captured = Literal["", "recorded", "graph"]
+
+
+def captured(name: str, arrays: Sequence[Any]) -> Captured:
+    """What sees a call on these tensors beside its launches: "recorded" where derivatives are
+    recorded and that is all; "graph" where the call goes through the operator, as it is captured in
+    a graph, mapped by `torch.vmap`, seen by a dispatch mode, or on the device "meta"; or nothing.
 
     Raises:
         InputError: one is no tensor, is one that kernels cannot read, or has a forward tangent.
     """
-    recorded, plain = torch.is_grad_enabled(), True
+    plain, recorded = True, False
     for t in arrays:
         if type(t) not in _PLAIN:
             plain = False
             _check_type(name, t)
         if t.is_nested or t.is_meta:
             _check_nested(name, t)
-        if t.is_meta or (recorded and t.requires_grad):
             plain = False
+        recorded = recorded or t.requires_grad
     if torch.compiler.is_compiling():
-        return True
+        return "graph"
     if forward_ad._current_level >= 0:  # pyright: ignore[reportPrivateUsage]
         check_tangents(name, arrays)
     if _traced() is not None:  # by torch.jit
@@ -56,7 +60,9 @@ def captured(name: str, arrays: Sequence[Any]) -> bool:
             f"{name}: torch.jit.trace would keep this call's result for every other input; use "
             "torch.export or torch.compile"
         )
-    return not plain or _modes() > 0 or _transforms() is not None
+    if not plain or _modes() > 0 or _transforms() is not None:
+        return "graph"
+    return "recorded" if recorded and torch.is_grad_enabled() else ""
 
 
 def check_run(name: str, arrays: Sequence[Any], scalars: Mapping[str, Any]) -> dict[str, float]:

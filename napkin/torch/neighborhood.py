@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -13,9 +14,9 @@ from napkin.errors import InputError
 from napkin.keys.neighbors import PerAxis, PerAxisFlag, windows
 from napkin.run.prepared import Prepared, facts, row_major
 from napkin.torch.diagrams import Parameters
-from napkin.torch.given import beside_tensors, captured, in_autocast, scalar
+from napkin.torch.given import Captured, beside_tensors, captured, in_autocast, scalar
 from napkin.torch.keys import built
-from napkin.torch.ops import graph_call, remember
+from napkin.torch.ops import arranged_call, graph_call, remember
 
 RANK = 5
 """Axes of a tensor that descriptors serve; a batch of one is left out to stay within."""
@@ -63,8 +64,8 @@ def _over(dims: int, about: str):
             raise InputError(f"{name}: additional_keys and additional_values come together or not")
         scalars = () if scale is None else (scalar(name, "scale", scale),)
         window = kernel_size, stride, dilation, is_causal
-        run = _captured if captured(name, tensors) else _launched
-        out = run(dims, in_autocast(tensors), window, scalars, return_lse)
+        seen = captured(name, tensors)
+        out = _outputs(seen, dims, in_autocast(tensors), window, scalars, return_lse)
         return tuple(out) if return_lse else out[0]
 
     attend.__name__ = attend.__qualname__ = name
@@ -130,23 +131,28 @@ def checked(
     )
 
 
-def _captured(
-    dims: int, tensors: Tensors, window: Window, scalars: tuple[float, ...], lse: bool
+def _outputs(
+    seen: Captured,
+    dims: int,
+    tensors: Tensors,
+    window: Window,
+    scalars: tuple[float, ...],
+    lse: bool,
 ) -> list[torch.Tensor]:
-    """The outputs, as a node of the graph that is being captured."""
-    arguments, views, shapes = _arranged(dims, tensors, window, bool(scalars), lse)
-    found = graph_call("neighborhood", arguments, views, scalars)
-    return [t.reshape(shape) for t, shape in zip(found, shapes, strict=True)]
-
-
-def _launched(
-    dims: int, tensors: Tensors, window: Window, scalars: tuple[float, ...], lse: bool
-) -> list[torch.Tensor]:
-    """The outputs of launches that are worked out once for each kind of call."""
+    """The outputs, of a node of a graph, of a call whose derivatives are recorded, or of launches
+    that are worked out once for each kind of call."""
+    arrange = partial(_arranged, dims, tensors, window, bool(scalars), lse)
+    if seen == "graph":
+        arguments, views, shapes = arrange()
+        out = graph_call("neighborhood", arguments, views, scalars)
+        return [t.reshape(shape) for t, shape in zip(out, shapes, strict=True)]
     known = (dims, *map(_plain, window), beside_tensors(scalars), lse, *map(facts, tensors))
+    if seen == "recorded":
+        out, shapes = arranged_call("neighborhood", known, tensors, scalars, arrange)
+        return [t.view(shape) for t, shape in zip(out, shapes, strict=True)]
     found = _WARM.get(known)
     if found is None:
-        arguments, views, shapes = _arranged(dims, tensors, window, bool(scalars), lse)
+        arguments, views, shapes = arrange()
         made = built("neighborhood", *arguments)
         layouts = [row_major(shape) for shape in shapes]
         named = dict(zip(["scale"], scalars, strict=False))

@@ -5,9 +5,9 @@ Eager calls do not go through it, because torch's dispatcher costs more than a l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from functools import cache
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import torch
@@ -55,8 +55,9 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, key: str, scalars: Sequence[float], *arrays: torch.Tensor) -> Any:
-        out = tuple(_unrecorded(arrays, key, scalars))
-        kept = _kept(key, tuple(_places(ctx.needs_input_grad[2:])))
+        with _below_autograd():
+            out = tuple(_executed(arrays, key, scalars))
+        kept = _kept(key, _places(ctx.needs_input_grad[2:]))
         ctx.set_materialize_grads(False)
         ctx.call = key, scalars, kept
         ctx.save_for_backward(*arrays, *(out[i] for i in kept))
@@ -75,35 +76,42 @@ class _Recorded(torch.autograd.Function):
         saved, count = ctx.saved_tensors, len(ctx.needs_input_grad) - 2
         by_place: dict[int, torch.Tensor] = {}
         if given:
-            made = _gradient_key(key, wanted, given, kept)
+            made = _gradient_key(key, wanted, tuple(given), kept)
             outputs = dict(zip(kept, saved[count:], strict=True))
             more = [outputs[i] for i in called(made).kept or ()]
-            arrays = [*saved[:count], *given.values(), *more]
-            found = (run if captured(made, arrays) else _run)(arrays, made, scalars)
+            found = _executed([*saved[:count], *given.values(), *more], made, scalars)
             by_place = dict(zip(wanted, found, strict=True))
         return None, None, *(by_place.get(i) for i in range(count))
 
 
-def _places(needed: Sequence[bool]) -> list[int]:
-    return [i for i, yes in enumerate(needed) if yes]
+def _places(needed: Sequence[bool]) -> tuple[int, ...]:
+    return tuple(i for i, yes in enumerate(needed) if yes)
 
 
+def _executed(arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]) -> Any:
+    """The outputs, through torch's dispatcher where something listens to it."""
+    seen = captured(called(key).diagram.name, arrays)
+    return (run if seen else _run)(arrays, key, scalars)
+
+
+@lru_cache(maxsize=MOST)
 def _gradient_key(
-    key: str, wanted: Iterable[int], given: Iterable[int], kept: Sequence[int]
+    key: str, wanted: tuple[int, ...], given: tuple[int, ...], kept: tuple[int, ...]
 ) -> str:
     return key_of("gradient", "/".join(map(places_of, (wanted, given, kept))), key)
 
 
-@cache
+@lru_cache(maxsize=MOST)
 def _kept(key: str, wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """The outputs that the backward of a function reads, whether all of them count or one alone,
-    which is not known before. None where it has no gradient, which the backward says."""
+    """The outputs that the backward of a function reads, where all of them count or one alone; none
+    where it has no gradient, which the backward says."""
     outputs = called(key).diagram.outputs
-    real = [i for i, o in enumerate(outputs) if o.node.kind == "real"]
+    real = tuple(i for i, o in enumerate(outputs) if o.node.kind == "real")
+    counted = () if is_gradient(key) else dict.fromkeys([real, *((i,) for i in real)])
     found = set[int]()
-    for counted in [] if is_gradient(key) else (real, *([i] for i in real)):
-        with suppress(NapkinError):
-            found.update(called(_gradient_key(key, wanted, counted, real)).kept or ())
+    for given in counted:
+        with contextlib.suppress(NapkinError):
+            found |= {*(called(_gradient_key(key, wanted, given, real)).kept or ())}
     return tuple(sorted(found))
 
 
@@ -117,16 +125,6 @@ def _recorded(
         # start them all again.
         with enable_single_level_autograd_function():
             return list(_of_this_level(key, tuple(scalars), *arrays))
-    return _unrecorded(arrays, key, scalars)
-
-
-def _unrecorded(
-    arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]
-) -> list[torch.Tensor]:
-    """The outputs, of which nothing is recorded; past torch's dispatcher where nothing sees the
-    call."""
-    if not captured(key, arrays):
-        return _run(arrays, key, scalars)
     with _below_autograd():
         return run(arrays, key, scalars)
 
@@ -164,6 +162,45 @@ def graph_call(
     return run(arrays, f"{family}{arguments!r}", scalars)
 
 
+def recorded_call(
+    key: str, arrays: Sequence[torch.Tensor], scalars: tuple[float, ...]
+) -> Sequence[torch.Tensor]:
+    """The outputs of a call of which derivatives are recorded, and nothing else sees it: torch's
+    dispatcher is passed by."""
+    return _of_this_level(key, scalars, *arrays)
+
+
+Shape = tuple[int, ...]
+Arranged = tuple[tuple[Any, ...], Sequence[torch.Tensor], Any]
+"""Arguments of a family's builder, tensors as its diagram takes them, and what else is known of
+calls on tensors like these."""
+
+_ARRANGED: dict[Any, tuple[str, list[Shape], Any]] = {}
+
+
+def arranged_call(
+    family: str,
+    known: Any,
+    tensors: Sequence[torch.Tensor],
+    scalars: tuple[float, ...],
+    arrange: Callable[[], Arranged],
+) -> tuple[Sequence[torch.Tensor], Any]:
+    """As `recorded_call`, of a family's function, and what else `arrange` says, which is asked once
+    for each kind of call.
+
+    Args:
+        known: what the arrangement depends on.
+    """
+    found = _ARRANGED.get((family, known))
+    if found is None:
+        arguments, views, more = arrange()
+        found = f"{family}{arguments!r}", [tuple(v.shape) for v in views], more
+        remember(_ARRANGED, (family, known), found)
+    key, shapes, more = found
+    views = [t if t.shape == s else t.view(s) for t, s in zip(tensors, shapes, strict=True)]
+    return recorded_call(key, views, scalars), more
+
+
 _WARM: dict[tuple[Any, ...], Prepared] = {}
 
 
@@ -179,9 +216,9 @@ def warm(
     return found
 
 
-def remember(table: dict[Any, T], key: Any, found: T) -> T:
-    """Keep what was found, among not too many."""
+def remember(table: dict[Any, T], key: Any, prepared: T) -> T:
+    """Keep `prepared`, among not too many."""
     if len(table) >= MOST:
         table.clear()
-    table[key] = found
-    return found
+    table[key] = prepared
+    return prepared

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -17,13 +18,9 @@ from napkin.torch.call_axes import Seen, joined, seen_axes
 from napkin.torch.dtypes import REAL
 from napkin.torch.given import autocast_type, beside_tensors, captured, in_autocast, scalar
 from napkin.torch.keys import built
-from napkin.torch.ops import graph_call, remember
+from napkin.torch.ops import arranged_call, graph_call, remember
 
 _WARM: dict[Any, Prepared] = {}
-
-_SEEN: dict[Any, tuple[tuple[Any, ...], list[torch.Size], list[list[int]]]] = {}
-
-_Arranged = tuple[tuple[Any, ...], list[torch.Tensor], list[list[int]]]
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -62,17 +59,21 @@ class _Rows:
         """The outputs of a call, of tensors by the names of inputs, and scalars."""
         names = [n for n, t in given.items() if t is not None or n not in self.optional]
         tensors: list[Any] = [given[n] for n in names]
-        graph = captured(self.name, tensors)
+        seen = captured(self.name, tensors)
         values = tuple(scalar(self.name, n, v) for n, v in scalars.items())
         up = self.losses or (self.casts == "up" and autocast_type(tensors[0]) is not None)
         if self.casts == "down":
             tensors = list(in_autocast(tensors))
         named = dict(zip(names, tensors, strict=True))
-        if graph:
-            arguments, views, shapes = self._seen(named, tuple(scalars), up)
+        if seen == "graph":
+            arguments, views, shapes = self._arranged(named, tuple(scalars), up)
             out = graph_call("rows", arguments, views, values)
             return [t.reshape(s) for t, s in zip(out, shapes, strict=True)]
         known = (self, *names, *scalars, up, beside_tensors(values), *map(facts, tensors))
+        if seen == "recorded":
+            arrange = partial(self._arranged, named, tuple(scalars), up)
+            out, shapes = arranged_call("rows", known, tensors, values, arrange)
+            return [t.view(s) for t, s in zip(out, shapes, strict=True)]
         found = _WARM.get(known)
         if found is None:
             found = remember(_WARM, known, self._prepared(named, scalars, values, up))
@@ -90,28 +91,9 @@ class _Rows:
         numbers = dict(zip(scalars, values, strict=True))
         return built("rows", *arguments).prepare(views, numbers, layouts)
 
-    def _seen(
-        self, given: Mapping[str, torch.Tensor], scalars: tuple[str, ...], up: bool
-    ) -> _Arranged:
-        """As `_arranged`, worked out once for each kind of tensors: 20 of the 60 us that the CPU
-        takes for a call whose derivatives are recorded."""
-        tensors = given.values()
-        symbols = any(type(n) is not int for t in tensors for n in t.shape)  # they have no hash
-        if symbols or torch.compiler.is_compiling():
-            return self._arranged(given, scalars, up)
-        kinds = [(t.shape, t.stride(), t.dtype) for t in tensors]
-        key = (self, *given, *scalars, up, *kinds)
-        found = _SEEN.get(key)
-        if found is None:
-            arguments, views, shapes = self._arranged(given, scalars, up)
-            found = remember(_SEEN, key, (arguments, [v.shape for v in views], shapes))
-        arguments, seen, shapes = found
-        views = [t if t.shape == s else t.view(s) for t, s in zip(tensors, seen, strict=True)]
-        return arguments, views, shapes
-
     def _arranged(
         self, given: Mapping[str, torch.Tensor], scalars: tuple[str, ...], up: bool
-    ) -> _Arranged:
+    ) -> tuple[tuple[Any, ...], list[torch.Tensor], list[list[int]]]:
         """Arguments of the builder, tensors as its diagram takes them, shapes of the outputs."""
         lead, sizes = self._sizes(given)
         bare = not lead  # one row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from napkin.run.prepared import Layout, Prepared, facts, row_major
 from napkin.torch.call_axes import Seen, joined, seen_axes
 from napkin.torch.given import beside_tensors, captured, causal_bias, in_autocast, same, scalar
 from napkin.torch.keys import built
-from napkin.torch.ops import graph_call, remember
+from napkin.torch.ops import arranged_call, graph_call, remember
 
 _WARM: dict[Any, Prepared] = {}
 
@@ -59,14 +59,22 @@ def attention(
         _check_bias(attn_mask, query, key, causal)
         causal, attn_mask = variant, None
     tensors = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
-    graph = captured("attention", tensors)
+    seen = captured("attention", tensors)
     tensors = in_autocast(tensors)
     scalars = () if scale is None else (scalar("attention", "scale", scale),)
-    if graph:
+    if seen == "graph":
         made = _arranged(tensors, causal, bool(scalars), enable_gqa)
         (out,) = graph_call("attention", made.arguments, made.views, scalars)
         return made.shown(out)
     known = (causal, bool(enable_gqa), beside_tensors(scalars), *map(facts, tensors))
+    if seen == "recorded":
+
+        def arrange() -> tuple[Any, ...]:
+            made = _arranged(tensors, causal, bool(scalars), enable_gqa)
+            return made.arguments, made.views, replace(made, views=[])
+
+        (out,), made = arranged_call("attention", known, tensors, scalars, arrange)
+        return made.shown(out)
     found = _WARM.get(known)
     if found is None:
         made = _arranged(tensors, causal, bool(scalars), enable_gqa)

@@ -89,10 +89,6 @@ CASES = [
     (["check", "loss.py:ordered"], "sort: its transpose puts each value back where it came from"),
     (["derive", "loss.py:clashing"], "clashing has an input dO, as the cotangent of its output O"),
     (["explain", "loss.py:counted"], "counted is asked for the gradient by no input"),
-    (
-        ["check", "loss.py:loss", "--gpu"],
-        "--gpu checks the diagram's own kernels; leave --gradient",
-    ),
     (["check", "loss.py:loss", "--range", "dQ=0..1"], "loss_gradient has no input 'dQ'"),
     (["check", "loss.py:loss", "--storage", "dO=fp16"], "loss has no input 'dO'"),
     (["check", "loss.py:loss", "--sizes", "z=1"], "loss_gradient has no axis 'z'"),

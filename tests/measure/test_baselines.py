@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,6 +113,27 @@ def test_compile_is_given_tensor_operations_alone(monkeypatch: Any) -> None:
     (graph,) = graphs
     assert isinstance(graph, torch.fx.GraphModule)
     assert "exp" in graph.code
+
+
+BACKWARDS = [
+    *((name, which) for name in ("attention", "grouped_query_attention", "causal_attention")
+      for which in ("torch", "sdpa")),
+    ("rmsnorm", "compile"), ("cross_entropy", "torch"), ("softmax", "torch"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "which"), BACKWARDS)
+def test_backward_passes(monkeypatch: Any, name: str, which: str) -> None:
+    """Of any baseline of the diagram, as often as is asked for."""
+    from napkin.measure.baselines import made
+
+    monkeypatch.setattr(torch, "compile", lambda graph: graph)
+    f = load(name)
+    given = SHIPPED[name][0] if name in SHIPPED else {a: min(n, 40) for a, n in f.sizes.items()}
+    p = replace(problem(nk.gradient(f), given), gradient_of=f)
+    beside = made(which, p, baselines(name))
+    for _ in range(2):
+        assert error(p, beside.outputs(beside.call())) < 1e-5
 
 
 def test_a_window_is_read_off_its_key_set() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -53,6 +54,9 @@ def napkin(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         (["bench", "attention", "--against", "spda"], "did you mean 'sdpa'?"),
         (["bench", "attention", "--plot", "times.doc"], "--plot times.doc: the ending says"),
         (["check", "attention", "--gpu", "--sizes", "q=0"], "q=0 is too small"),
+        (["check", "attention", "--gpu", "--gradient"], "check --gpu needs a CUDA device"),
+        (["bench", "attention", "--gradient"], "bench needs a CUDA device"),
+        (["bench", "greedy_token", "--gradient"], "gradient is refused at greedy_token: no output"),
         (["verify", "--gpu", "--only", "nothing"], "no problem has that in its name; groups: gen"),
         (["derive", "attention", "--top", "-1"], "invalid value for '--top'"),
     ],
@@ -153,6 +157,45 @@ def test_check_on_the_device(napkin: Napkin, device: Any) -> None:
     assert "every prediction holds" in out
 
 
+def test_check_of_a_gradient_on_the_device(
+    napkin: Napkin, device: Any, nothing_else: None, monkeypatch: Any
+) -> None:
+    """Its kernels are compared with the gradient in float64, and counted in a process of its own
+    that derives the same plan."""
+    ran: list[list[str]] = []
+    monkeypatch.setattr(
+        "napkin.measure.counters.counted", lambda _, command, *__: ran.append(command) or Counters()
+    )
+    given = ("check", "attention", *SMALL, "--gpu", "--gradient", "--storage", "K=fp16")
+    status, out, err = napkin(*given, "--json")
+    assert status == 0, err
+    values = json.loads(out)["device"]["values"]
+    assert [r["output"] for r in values] == ["dQ", "dK", "dV"]
+    assert all(r["relative_error"] < 1e-2 for r in values)
+    (job,) = json.loads(ran[0][-1])
+    assert (job["gradient"], job["storage"]) == (True, {"K": "fp16"})
+    device.change = lambda t, launch: t * 1.1
+    assert napkin(*given)[0] == 1
+
+
+def test_the_job_of_a_gradient(monkeypatch: Any, device: Any) -> None:
+    """It derives the plan of the gradient and launches it."""
+    from napkin.measure import driver
+
+    profiler = SimpleNamespace(cudaProfilerStart=lambda: None, cudaProfilerStop=lambda: None)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: profiler)
+    opened = device.opened
+    plans: list[Any] = []
+    monkeypatch.setattr(
+        "napkin.torch.run.opened", lambda plan, *more: plans.append(plan) or opened(plan, *more)
+    )
+    sizes = {"q": 70, "x": 90, "d": 16}
+    job = {"name": "attention", "on": "h100", "sizes": sizes, "dtype": "bf16", "seed": 1}
+    driver.main(json.dumps([{**job, "gradient": True, "storage": {"K": "fp16"}}]))
+    assert [o.name for o in plans[0].diagram.outputs] == ["dQ", "dK", "dV"]
+    assert device.launches == 2
+
+
 @pytest.mark.usefixtures("nothing_else")
 @pytest.mark.parametrize(
     "change",
@@ -235,6 +278,21 @@ def test_bench_of_inputs_with_a_type_of_their_own(napkin: Napkin, device: Any) -
     assert (status, err) == (0, "")
     rows = {r["name"]: r for r in json.loads(out)["rows"]}
     assert rows["torch"]["relative_error"] < 1e-2
+
+
+def test_bench_of_a_gradient(napkin: Napkin, device: Any) -> None:
+    device.us = {"napkin": 10.0, "sdpa": 8.0}
+    given = ("bench", "attention", *SMALL, "--gradient", "--against", "sdpa,torch,natten", "--json")
+    status, out, err = napkin(*given)
+    assert (status, err) == (0, "")
+    data = json.loads(out)
+    rows = {r["name"]: r for r in data["rows"]}
+    assert data["name"] == "attention_gradient"
+    assert rows["sdpa"]["over_napkin"] == 0.8
+    assert all(rows[n]["relative_error"] < 1e-2 for n in ("napkin", "sdpa", "torch"))
+    assert rows["natten"]["note"].startswith("the diagram is not attention as natten has it")
+    # Five products of the backward pass, the forward's result once more, and dO with it.
+    assert data["flops"] == 12 * 70 * 90 * 16 + 2 * 70 * 16
 
 
 def test_bench_of_wrong_results_fails(napkin: Napkin, device: Any) -> None:

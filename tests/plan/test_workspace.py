@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import napkin as nk
 from napkin.diagram.library import load
+from napkin.plan.derive import frugal, memo_of
 from napkin.plan.workspace import materialised_bytes
 
 SIZES = {"q": 256, "x": 512, "d": 64}
@@ -15,3 +16,19 @@ def test_workspace_is_what_is_alive_at_once():
     assert materialised_bytes(plan) == {"S": 256 * 512 * 4}
     assert plan.workspace == 256 * 512 * 4
     assert nk.derive(load("attention"), sizes=SIZES).workspace == 0
+
+
+def test_memory_is_taken_where_it_halves_the_time():
+    """Gradients of logits are larger than all inputs. Computed again for each product, they take
+    many times as long in a device's memory."""
+    back = nk.gradient(load("linear_cross_entropy"))
+    sizes = back.check_sizes({"n": 2048, "v": 16384, "d": 1024})
+    memo = memo_of("h100", "bf16")
+    small, half, large = (frugal(back, sizes, memo, worth).predicted for worth in (0, 0.5, 1))
+    logits = 2 * sizes["n"] * sizes["v"]
+    assert small.workspace < logits <= half.workspace
+    assert half.seconds < small.seconds / 2
+    assert large.seconds == half.seconds
+    attention = nk.gradient(load("attention"))
+    sizes = attention.check_sizes(SIZES)
+    assert frugal(attention, sizes, memo, 0.5).predicted.workspace < 2 * 256 * 512

@@ -180,6 +180,31 @@ def test_its_backward_reads_the_output_and_stores_no_scores(query: torch.Tensor)
     assert not [axes for axes in stored if {"q", "x"} <= {*axes}]
 
 
+def test_recorded_calls_pass_the_dispatcher_by(monkeypatch: Any) -> None:
+    """And tensors are arranged once for each kind of call."""
+    from napkin.torch import ops, rows, scaled_dot_product
+
+    def none(*_: Any) -> Any:
+        raise AssertionError("the operator is called")
+
+    monkeypatch.setattr(ops, "run", none)
+    q = torch.randn(2, 20, 2, 16, requires_grad=True)
+    heads = q.transpose(1, 2)
+    calls: list[Callable[[torch.Tensor], Any]] = [
+        lambda h: nkt.attention(h, h, h, is_causal=True),
+        lambda h: nkt.na1d(*[h.transpose(1, 2)] * 3, 3),
+        lambda h: nkt.swiglu(h, h),
+        nkt.compile(nk.diagram("a b c d -> a b c d", name="twice")(lambda X: X * 2.0)),
+    ]
+    first = [torch.autograd.grad(f(heads).sum(), q)[0] for f in calls]
+    for module, name in ((rows._Rows, "_arranged"), (scaled_dot_product, "_arranged")):
+        monkeypatch.setattr(module, name, none)
+    for f, wanted in zip(calls, first, strict=True):
+        torch.testing.assert_close(torch.autograd.grad(f(heads).sum(), q)[0], wanted)
+    with pytest.raises(AssertionError):  # other strides
+        nkt.swiglu(q, q)
+
+
 def test_graphs_and_checkpoints(query: torch.Tensor) -> None:
     torch._dynamo.reset()
     want = gradient_of(attend, query)

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import napkin.torch as nkt
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
 import bench_network
+import bench_training
+import gpt
 import networks
 
 
@@ -83,3 +88,25 @@ def test_what_networks_are_held_to(side: int, window: int, dilation: int) -> Non
     for function in (networks.gathered, networks.flex):
         found = function(q, k, v, window, dilation).flatten(1, 2).transpose(1, 2)
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+TRAINED = ["--tiny", "--steps", "2", "--seeds", "2"]
+
+
+def test_a_network_is_trained(capsys: Any) -> None:
+    assert bench_training.main([*TRAINED, "gpt"]) == 0
+    out = capsys.readouterr().out
+    assert ": as near" in out
+    assert ": follows" in out
+
+
+def test_a_wrong_gradient_is_found(capsys: Any, monkeypatch: Any) -> None:
+    wrong = replace(gpt.NAPKIN, swiglu=lambda gate, up: nkt.swiglu(gate.detach(), up) + 0 * gate)
+    monkeypatch.setattr(gpt, "NAPKIN", wrong)
+    assert not bench_training.gradients_at_start(bench_training.TINY["gpt"], bench_training.TRIAL)
+    assert "NOT as near" in capsys.readouterr().out
+
+
+def test_a_vision_network_is_trained(capsys: Any) -> None:
+    assert bench_training.main([*TRAINED, "dinat"]) == 0
+    assert ": follows" in capsys.readouterr().out

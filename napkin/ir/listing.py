@@ -132,9 +132,9 @@ def _scan(n: Node, inner: list[str]) -> str:
     known = {m: each[m.op][i] for m, i in steps.leaves.items()}
     made, starts = ", ".join(text(m, known) for m in steps.made), ", ".join(map(str, steps.starts))
     if not several:
-        return f"scan(h -> {made}, {starts}, along {over(n)[0]})"
+        return f"scan(h: {made}, {starts}, along {over(n)[0]})"
     both = f"({made}), ({starts})"
-    return f"scan({', '.join(states)} -> {both}, along {over(n)[0]})[{steps.which}]"
+    return f"scan({', '.join(states)}: {both}, along {over(n)[0]})[{steps.which}]"
 
 
 def _binds_looser(a: Node, names: Mapping[Node, str], outer: str) -> bool:

@@ -234,7 +234,7 @@ def test_texts_and_fingerprints_tell_steps_apart() -> None:
     steps = [lambda h, X: nk.tanh(h + X), lambda h, X: nk.tanh(h) + X, lambda h, X: nk.exp(h - X)]
     assert len({fingerprint(by(step)) for step in steps}) == 3
     assert fingerprint(by(steps[0])) == fingerprint(by(steps[0]))
-    assert "scan(h -> tanh(h + X), 0.0, along t)" in str(by(steps[0]))
+    assert "scan(h: tanh(h + X), 0.0, along t)" in str(by(steps[0]))
     assert "along t)[1]" in str(memory)
 
 

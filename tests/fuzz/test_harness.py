@@ -353,8 +353,8 @@ def test_an_interpreter_scans_few_positions_in_turn(seed: int, over: int) -> Non
 
 
 def test_algebra_is_tried_at_sizes_whose_numbers_take_no_time(monkeypatch) -> None:
-    """A form of this program has an array of 70 x 33 x 32 x 32 values, and hundreds of candidates
-    were run on it."""
+    """A form of this program has an array of 33 x 32 x 128 values, on which candidates would be
+    run."""
     tried: list[dict[str, int]] = []
     known = algebra._Algebra.__init__
 
@@ -366,7 +366,8 @@ def test_algebra_is_tried_at_sizes_whose_numbers_take_no_time(monkeypatch) -> No
     monkeypatch.setattr(algebra._Algebra, "__init__", noted)
     monkeypatch.setattr(algebra._Algebra, "check", lambda self: None)
     COUNTS.clear()
-    algebra.algebra(draw(30_002_803), 30_002_803)
-    assert draw(30_002_803).sizes == {"b": 70, "long_axis": 32, "k": 33}
-    assert tried[0] == {"b": 8, "long_axis": 8, "k": 8}
+    algebra.algebra(draw(30_000_002), 30_000_002)
+    assert draw(30_000_002).sizes == {"b": 33, "n": 32, "long_axis": 128}
+    assert tried[0] != draw(30_000_002).sizes
+    assert all(tried[0][a] <= size for a, size in draw(30_000_002).sizes.items())
     assert COUNTS["programs at smaller sizes"] == 1

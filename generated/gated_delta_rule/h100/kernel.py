@@ -75,7 +75,7 @@ def gated_delta_rule(
 
     # stream t
     S_before = tl.zeros([BLOCK_V, BLOCK_K], tl.float32)
-    for t_start in tl.range(0, size_t):
+    for t_start in tl.range(0, size_t, num_stages=3):
         t = tl.cast(t_start, INDEX)
         A_tile = tl.load(A_base + t * A_stride_t)
         sigmoid_2 = tl.sigmoid(A_tile.to(tl.float32))

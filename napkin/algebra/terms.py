@@ -13,7 +13,7 @@ from napkin.ir.node import Node, factors, node, number, over, postorder
 from napkin.ir.operators import POINTWISE, REDUCTIONS, RELATIONS
 from napkin.ir.rewrite import substitute
 from napkin.ir.sliding import taps
-from napkin.ir.storage import own_type
+from napkin.ir.storage import own_type, stored_as, unstored
 from napkin.ir.types import PACKED, STORAGE
 
 EXTREMA = frozenset(name for name, r in REDUCTIONS.items() if r.order)
@@ -176,6 +176,17 @@ def carrying(a: Node, axes: tuple[str, ...]) -> Node:
         return a
     ones = node("ones", params=(lacking,), axes=lacking, kind="int")
     return ones if a in (number(1), number(1.0)) else pointwise("mul", (a, ones))
+
+
+def repeated(n: Node, axes: tuple[str, ...]) -> Node:
+    """An array, with its values once more along each axis of `axes` that it lacks; stored as it
+    is."""
+    plain = unstored(n)
+    if n.kind != "bool":
+        return stored_as(n, carrying(plain, axes))
+    lacking = tuple(axis for axis in axes if axis not in n.axes)
+    true = pointwise("not_equal", (carrying(number(1), lacking), number(0)))
+    return pointwise("and", (n, true)) if lacking else n
 
 
 def like(found: Node, n: Node) -> Node:

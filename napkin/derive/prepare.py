@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from napkin.algebra.rule import Rule
+from napkin.algebra.terms import repeated
 from napkin.derive.kernel import tensor_of
 from napkin.derive.rules.compared import COMPARED
 from napkin.derive.rules.disjoint import DISJOINT
-from napkin.derive.rules.exact import EXACT, below
+from napkin.derive.rules.exact import EXACT, exact_terms
 from napkin.derive.rules.expand import EXPANDED
 from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
@@ -43,7 +44,7 @@ def prepare(diagram: Diagram) -> Prepared:
     done = _then(SCALED, done, roots, done.values())
     for rule in (RENAMED, COMPARED):
         done = _then(rule, done, roots, [done[n] for n in roots])
-    outputs = tuple(replace(o, node=done[o.node]) for o in diagram.outputs)
+    outputs = _repeated([replace(o, node=done[o.node]) for o in diagram.outputs])
     hints = {done[n]: text for n, text in diagram.names.items() if n in done}
     taken = {o.name for o in outputs}
     names = assign_names([o.node for o in outputs], hints, taken)
@@ -62,6 +63,15 @@ def prepare(diagram: Diagram) -> Prepared:
         for n in sums
     ]
     return Prepared(outputs, names, tuple(dict.fromkeys(texts)))
+
+
+def _repeated(outputs: Sequence[Output]) -> tuple[Output, ...]:
+    """The outputs, of which those that weaves repeat are terms of their own where others are
+    computed of them: a kernel then finds the array in memory without the axes of the weave."""
+    read = {a for n in postorder(o.node for o in outputs) for a in n.args}
+    return tuple(
+        replace(o, node=repeated(o.node, o.axes)) if o.node in read else o for o in outputs
+    )
 
 
 def _then(
@@ -92,10 +102,11 @@ def multiplied_out(ready: Prepared) -> Prepared:
     return replace(made, expansions=(*ready.expansions, *texts))
 
 
-def exact(ready: Prepared) -> Prepared:
-    """The same terms, with the casts to fp32 of `napkin.derive.rules.exact`, but for results."""
+def exact(ready: Prepared, dtype: str) -> Prepared:
+    """The same terms, with the casts to fp32 of `napkin.derive.rules.exact` in a plan of this type,
+    but for results."""
     roots = [o.node for o in ready.outputs]
-    found, done = below(roots), EXACT.everywhere(roots, roots)
+    found, done = exact_terms(roots, dtype), EXACT.everywhere(roots, roots, dtype)
     own = {n: unstored(done[n]) if n in found else done[n] for n in roots}
     outputs = tuple(replace(o, node=own[o.node]) for o in ready.outputs)
     names = {done[n]: name for n, name in ready.names.items()}

@@ -34,6 +34,7 @@ from napkin.derive.folding import Folding
 from napkin.derive.rules.together import write_exponent
 from napkin.ir.infer import along, joined, pointwise, rebuilt
 from napkin.ir.node import FLOOR, REDUCTIONS, Node, in_kind, number, over, postorder, union_axes
+from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import substitute
 
 BEFORE: tuple[Tag, ...] = ("old", "left", "right")
@@ -61,6 +62,7 @@ def hold(f: Node, p: int, rescale: Rescale, folding: Folding, stem: str) -> Node
     if len(rescale.basis) > 1:
         _refuse_unseen(f, [nodes[s] for s in rescale.old], folding)
         _refuse_small(p, [nodes[s] for s in rescale.divisors], folding)
+    _refuse_undefined(p, [nodes[s] for s in rescale.old], folding)
     start = rescale.start(
         [_choices(nodes[s], p, folding, rescale.exponential) for s in rescale.old]
     )
@@ -114,6 +116,22 @@ def _refuse_small(p: int, divisors: Sequence[Node], folding: Folding) -> None:
             plain = folding.found(u, p) is not None and u.op == "sum" and not is_count(u)
             if plain and (tested or any(n.op == "exp" for n in postorder(u.args))):
                 raise NotSeparable("sum", "it divides by a sum that may be 0 for a while")
+
+
+def _refuse_undefined(p: int, results: Sequence[Node], folding: Folding) -> None:
+    """Refuse results that may have no value for a while, such as the logarithm of a sum that is
+    negative so far: what is rescaled by it once is NaN for good. A divisor may be 0 at a point, a
+    logarithm or a root has no value on one side of it.
+
+    Raises:
+        NotSeparable: there is such a result.
+    """
+    for n in postorder(results, {u for r in results for u in folding.uses(r)}):
+        record = POINTWISE.get(n.op)
+        if record and record.pole and record.arity == 1 and not sign(n.args[0]):
+            far = {u for u in folding.uses(n.args[0]) if folding.pass_of[u] == p}
+            if not all(map(is_count, far)):
+                raise NotSeparable("sum", f"{n.op} of a result so far may have no value")
 
 
 def _tests(terms: Iterable[Node], folding: Folding) -> Iterator[Node]:

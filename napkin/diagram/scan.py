@@ -69,21 +69,25 @@ def scan(
     if not several:
         kind = "int" if starts[0].kind == "int" else "real"
         state = node("input", params=("h",), axes=dict.fromkeys(own[0]), kind=kind)
-        form = _affine(traced(step, [state])[0], state)
+        stepped = traced(step, [state])[0]
+        form = _affine(stepped, state)
         if form is not None:
-            return Array(_scanned(*form, starts[0], axis))
+            real = "real" in {starts[0].kind, stepped.kind}
+            return Array(_scanned(*form, starts[0], axis, real))
     made = stepping(step, starts, own, axis)
     return tuple(made) if several else made[0]
 
 
-def _scanned(a: Node | None, b: Node | None, start: Node, axis: str) -> Node:
-    """The states of a step a h + b.
+def _scanned(a: Node | None, b: Node | None, start: Node, axis: str, real: bool) -> Node:
+    """The states of a step a h + b: real numbers where the start or the step is one, for whole
+    numbers wrap, and where a is not 1.
 
     Raises:
         InputError: neither has the axis.
     """
     if axis not in {*(a.axes if a else ()), *(b.axes if b else ())}:
         raise InputError(f"scan along {axis!r}: no array in the step has this axis")
+    b = infer.reals(b) if real and b is not None else b
     if a is None:
         assert b is not None
         return b
@@ -91,8 +95,8 @@ def _scanned(a: Node | None, b: Node | None, start: Node, axis: str) -> Node:
     if a is _ONE and b is not None:
         if begins:
             return infer.along("cumsum", b, (axis,))
-        b = infer.reals(b) if start.kind == "real" else b
         return pointwise("add", (start, infer.along("cumsum", b, (axis,))))
+    a, b = infer.reals(a), None if b is None else infer.reals(b)  # as a recurrence is
     if not begins:
         first = pointwise("equal", (position(axis), number(0)))
         moved, otherwise = pointwise("mul", (a, start)), number(0.0) if b is None else b

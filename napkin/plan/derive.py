@@ -187,8 +187,7 @@ def _searched(
     ready = multiplied_out(prepare(diagram)) if multiply_out else prepare(diagram)
     held = holders(diagram.outputs)
     ready = replace(ready, outputs=tuple(o for o in ready.outputs if held[o.name] == o.name))
-    ready = ready if memo.dtype == "fp32" else exact(ready)
-    ready = split_windows(ready, known)
+    ready = split_windows(exact(ready, memo.dtype), known)
     check_stored(ready, memo.machine)
     unfused = materialise == "every"
     at = None if materialise is None or unfused else materialised(ready, materialise)

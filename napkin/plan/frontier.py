@@ -68,10 +68,6 @@ class Frontier:
         made = self._handed_on[i] | self.results
         return sorted((n for n in made if j <= self.level[n] <= i), key=self._place.__getitem__)
 
-    def handed_on(self, n: Node) -> bool:
-        """Whether some cut has kernels that read `n`."""
-        return any(n in made for made in self._handed_on)
-
     def _crossing(self) -> list[set[Node]]:
         """For each point, the sources of what it or an earlier one makes and a later one
         reads."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from napkin.derive.rules.exact import read_steeply
+from napkin.derive.rules.exact import read_exactly
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.gradient.gradient import Backward
@@ -78,15 +78,14 @@ class Pairs:
         self._found: dict[tuple[str, Kept], Searched | Refusal] = {}
 
     def _stored(self) -> Iterator[Keepable]:
-        """What may be kept, with storage types: float32 of what an exponential reads, and of small
-        arrays. An output that is stored in less serves as it is, or is kept once more."""
-        exact = read_steeply(self.back.diagram.roots)
+        """What may be kept, with storage types: float32 of what passes between kernels so, and of
+        small arrays. An output that is stored in less serves as it is, or is kept once more."""
+        exact = read_exactly(self.back.diagram.roots, self.memo.dtype)
         inputs = sum(self._values(n.axes) for n in self.f.inputs)
         for k in keepable(self.f, self.back):
-            steep = self.memo.dtype != "fp32" and k.node in exact
-            if k.output and (not steep or k.dtype == "fp32"):
+            if k.output and (k.node not in exact or k.dtype == "fp32"):
                 yield k
-            elif steep or SMALL * self._values(k.axes) <= inputs:
+            elif k.node in exact or SMALL * self._values(k.axes) <= inputs:
                 name = f"{k.name}_exact" if k.output else k.name
                 yield replace(k, name=name, dtype="fp32", output=False)
             else:

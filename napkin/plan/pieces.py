@@ -120,7 +120,7 @@ class Pieces:
         self.frontier, self.memo = frontier, memo
         self.tensors: dict[Node, str] = {}
         self._states: dict[tuple[str, str], str] = {}
-        self._named = {o.node: o for o in reversed(outputs) if self._readable(o)}
+        self._named = {o.node: o for o in reversed(outputs)}
         self._again: dict[Node, list[Output]] = {}
         for o in outputs:
             if self._named.get(o.node) is not o:
@@ -217,11 +217,6 @@ class Pieces:
         tensor = Tensor(name, own) if own not in {"", self.memo.dtype} else name
         return node("input", params=(tensor,), axes=self.axes_of(n), kind=n.kind)
 
-    def _readable(self, o: Output) -> bool:
-        """Whether kernels may read an array where an output is stored: not where that is repeated
-        along axes which the array lacks."""
-        return set(o.axes) == set(o.node.axes) or not self.frontier.handed_on(o.node)
-
     def axes_of(self, n: Node) -> tuple[str, ...]:
         """The axes of an array as they lie in memory, where a kernel stores it."""
         return self._named[n].axes if n in self._named else self.frontier.layouts.get(n, n.axes)
@@ -229,7 +224,9 @@ class Pieces:
     def _tensor(self, n: Node) -> str:
         if n not in self.tensors:
             result = self._named[n].name if n in self._named else ""
-            self.tensors[n] = self._fresh(result or self.names.get(n) or stem_of(n), result)
+            self.tensors[n] = self._fresh(
+                result or self.names.get(n) or stem_of(unstored(n)), result
+            )
         return self.tensors[n]
 
     def _fresh(self, base: str, result: str = "") -> str:

@@ -357,8 +357,6 @@ class Cutting:
         heavy = self.points[i]
         later = [n for n in wanted if n is not heavy and self.level[n] == i]
         needed = {m for n in later for m in self.frontier.stored([n], i) or ()}
-        if any({*self.pieces.axes_of(m)} != {*m.axes} for m in needed):
-            return None  # a result is repeated along axes that its readers lack
         before = {n for n in (*wanted, *needed) if j <= self.level[n] <= i} - set(later)
         first = [n for n in self.frontier.order if n in before]
         if first == wanted:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from napkin.derive.rules.exact import read_steeply
+from napkin.derive.rules.exact import read_exactly
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.gradient.gradient import Backward, backward
@@ -112,9 +112,9 @@ def _outputs(diagram: Diagram, back: Backward) -> Iterator[tuple[int, Keepable]]
     """The outputs that a gradient can read in place of computing them, with their places: those
     that are stored well enough for what it computes of them."""
     place = {o.name: i for i, o in enumerate(diagram.outputs)}
-    steep = read_steeply(back.diagram.roots)
+    exact = read_exactly(back.diagram.roots, "fp16")  # the type with the least range
     for k in keepable(diagram, back):
-        if k.output and (k.node not in steep or k.dtype == "fp32"):
+        if k.output and (k.node not in exact or k.dtype == "fp32"):
             yield place[k.name], k
 
 

@@ -91,6 +91,9 @@ BEYOND: dict[str, Callable[..., Any]] = {
     "a mean": lambda i: nk.reduce(i, "mean", over="x"),
     "a mean over keys": lambda i: nk.reduce(i, "mean", "x", nk.sinks(3, "n", "x", nk.index("n"))),
     "a scan from a real number": lambda i: most(nk.scan(lambda h: h + i, 0.5, along="x")),
+    "a scan from 0.0": lambda i: most(nk.scan(lambda h: h + i, 0.0, along="x")),
+    "a scan by a real factor": lambda i: most(nk.scan(lambda h: h * 1.0 + i, 0, along="x")),
+    "a scan by a whole factor": lambda i: most(nk.scan(lambda h: h * 2 + i, 2**30, along="x")),
     "a gradient": lambda x, i: nk.gradient(SCALED)(most(x), i, most(x)),
 }
 SCALED = nk.diagram("n, n x:int -> n")(lambda s, i: nk.contract(s, i, over="x"))

@@ -103,3 +103,33 @@ def test_the_stabilising_maximum_stays_plain() -> None:
     assert "tl.max(" in plan.source
     assert "propagate_nan" not in plan.source
     assert "propagate_nan" in nk.derive(range_of, sizes={"n": 4, "x": 64}).source
+
+
+UNDEFINED = {
+    "shifted squares": lambda x, r: nk.reduce((x - r) ** 2, "sum", over="x"),
+    "exponentials": lambda x, r: nk.reduce(nk.exp(x - r), "sum", over="x"),
+}
+
+
+@pytest.mark.parametrize("root", [nk.log, nk.sqrt, nk.rsqrt])
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_a_sum_that_is_negative_for_a_while_has_a_logarithm_in_the_end(
+    agree: Any, name: str, root: Any
+) -> None:
+    """A state that is rescaled by NaN once is NaN for good."""
+    diagram = nk.diagram("n x -> n", name="undefined")(
+        lambda x: UNDEFINED[name](x, root(nk.reduce(x, "sum", over="x")))
+    )
+    X = np.array([[-1.0, -2.0, 3.0, 2.0, 1.0], [1.0, -2.0, 0.5, 2.0, 0.5]])
+    assert np.isfinite(agree(diagram, X, tolerance=1e-4)).all()
+
+
+def test_logarithms_of_sums_of_exponentials_are_still_held_running() -> None:
+    @nk.diagram("n x -> n")
+    def entropy(X: Any) -> Any:
+        L = nk.log(nk.reduce(nk.exp(X), "sum", over="x"))
+        return nk.reduce(nk.exp(X - L) * X, "sum", over="x")
+
+    plan = nk.derive(entropy, sizes={"n": 4096, "x": 65536}, dtype="fp32")
+    (kernel,) = plan.kernels
+    assert len(kernel.choice.kernel.stream.passes) == 1

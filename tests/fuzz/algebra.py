@@ -164,8 +164,6 @@ class _Algebra:
             ours = dict(zip(known.first.tensors, form.tensors, strict=True))
             for kernel in known.search.kernels:
                 read = {t: node_of[ours[t]] for t in _read(kernel) if ours[t] in node_of}
-                if any(set(laid.get(ours[t], ())) - {*n.axes} for t, n in read.items()):
-                    continue  # a result that is repeated along an axis is read by no kernel
                 arrays = {
                     t: aligned(values.of(n), n.axes, laid.get(ours[t]) or run.pieces.axes_of(n))
                     if (n := read.get(t))

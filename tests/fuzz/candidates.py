@@ -73,9 +73,8 @@ def terms(diagram: Diagram, most: int = 12, squared: bool = True) -> Iterator[Te
     """
     ready = prepare(diagram)
     found = [Term(ready.outputs, ready.names, "as it is", {})]
-    if any(n.op == "exp" for n in postorder(o.node for o in ready.outputs)):
-        other = exact(ready)
-        found.append(Term(other.outputs, other.names, "exact", {}))
+    other = exact(ready, "fp16")
+    found.append(Term(other.outputs, other.names, "exact", {}))
     if squared and squares(diagram):
         other = multiplied_out(ready)
         found.append(Term(other.outputs, other.names, "multiplied out", {}))

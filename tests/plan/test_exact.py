@@ -10,6 +10,7 @@ from napkin.check.verdict import TOLERANCE
 from napkin.diagram.library import load
 from napkin.ir.evaluate import close_to
 from napkin.run.arrays import to_device
+from napkin.run.interpreted import run_recipe
 
 SIZES = {"q": 48, "x": 96, "d": 64}
 
@@ -127,3 +128,62 @@ def test_the_sign_of_what_is_stored_survives_its_rounding() -> None:
 
     plan = nk.derive(positive, on="h100", dtype="bf16", materialise=["S"])
     assert types(plan) == ["bf16"]
+
+
+def _quotient(how: str) -> nk.Diagram:
+    @nk.diagram("b x -> b x")
+    def made(X):
+        if how == "softmax":
+            return nk.softmax(X, over="x")
+        if how == "norm":
+            return X / nk.sqrt(nk.contract(X, X, over="x"))
+        if how == "largest":  # of what the type does not hold
+            return X * X / nk.reduce(X * X, "max", over="x")
+        return X / nk.reduce(nk.cumsum(X, along="x"), "max", over="x")
+
+    return made
+
+
+def _run(plan: nk.Plan, given: np.ndarray) -> list[np.ndarray]:
+    """The results of the kernels of a plan, and not of those for the sizes of what is given."""
+    sizes = dict(zip("bx", given.shape, strict=True))
+    ran = run_recipe(plan.recipe, {"X": to_device(given, plan.dtype)}, sizes, {})
+    return [ran.tensors[plan.tensor_of[o.name]].to_float64() for o in plan.diagram.outputs]
+
+
+@pytest.mark.parametrize("how", ["softmax", "norm", "largest", "cumsum"])
+def test_what_the_type_does_not_hold_passes_in_float32(how: str) -> None:
+    """The divisor was infinite in fp16, and each quotient 0."""
+    diagram = _quotient(how)
+    plan = nk.derive(diagram, on="h100", sizes={"b": 1, "x": 2**20}, dtype="fp16")
+    assert len(plan.kernels) > 1
+    assert set(types(plan)) == {"fp32"}
+    value = {"softmax": 1.0, "norm": 64.0, "largest": 300.0, "cumsum": 16.0}[how]
+    given = np.full((1, 70_001 if how == "softmax" else 5000), value)
+    wanted = diagram.evaluate(given)
+    assert (wanted > 0).all()
+    (found,) = _run(plan, given)
+    np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=2.0**-25)
+
+
+def test_a_sum_that_is_an_output_too_is_infinite_there_alone() -> None:
+    @nk.diagram("b x -> b x, b")
+    def made(X):
+        z = nk.reduce(X, "sum", over="x")
+        return X / z, z
+
+    plan = nk.derive(made, on="h100", sizes={"b": 1, "x": 2**20}, dtype="fp16")
+    quotients, total = _run(plan, np.full((1, 5000), 16.0))
+    assert len(plan.kernels) > 1
+    assert np.isinf(total).all()
+    np.testing.assert_allclose(quotients, 1 / 5000, rtol=1e-3)
+
+
+def test_a_product_between_two_others_has_the_type_of_the_plan() -> None:
+    @nk.diagram("a b, b c, c d -> a d")
+    def chain(A, B, C):
+        return nk.contract(nk.maximum(nk.contract(A, B, over="b"), 0.0), C, over="c")
+
+    sizes = dict.fromkeys("abcd", 64)
+    plan = nk.derive(chain, on="h100", sizes=sizes, dtype="fp16", materialise="every")
+    assert set(types(plan)) == {"fp16"}

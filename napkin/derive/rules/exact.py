@@ -1,32 +1,40 @@
-"""What an exponential reads passes between kernels as it was computed, in float32.
+"""What passes between kernels in float32, as it was computed, whatever the type of the plan.
 
-Rounding x to bf16 moves it by up to x / 256, and exp(x) by as much of itself: scores of 60 lose all
-of their last digit before the point, which no later kernel brings back. A kernel that computes
-both keeps the scores in float32, so one that reads them from memory is to find them so. The least
-error turns a comparison, as of logits with their maximum. Other operators move by no more than what
-they read was rounded to.
+One case is what an exponential reads. Rounding x to bf16 moves it by up to x / 256, and exp(x) by
+as much of itself: scores of 60 lose all of their last digit before the point, which no later kernel
+brings back. A kernel that computes both keeps the scores in float32, so one that reads them from
+memory is to find them so. The least error turns a comparison, as of logits with their maximum.
+Other operators move by no more than what they read was rounded to.
+
+The other case is what the plan's type may not hold. A sum of 65,505 ones is infinite in fp16, and
+what is divided by it is 0, where one kernel that computes both has the quotient. So reductions and
+scans pass in float32 where the type has a smaller range, and so does what is computed of them alone
+along the same axes, such as 1 / sqrt(sum). The result of a matrix product has the plan's type: it
+is as large as the arrays, and is mostly an operand of another product, which has that type in any
+case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from napkin.algebra.contraction import in_axes
 from napkin.algebra.rule import Change, node_rule
 from napkin.algebra.terms import EXTREMA, compares, in_float32, is_read
 from napkin.ir.expansion import expanded
 from napkin.ir.infer import rebuilt
 from napkin.ir.node import REDUCTIONS, SCANS, Node, postorder
 from napkin.ir.operators import POINTWISE
+from napkin.ir.types import LARGEST
 
 _MOVED = frozenset({"rename", "compress", "spread", "take"})
 """Operators that say where values lie."""
 
 
-def _change(roots: Sequence[Node]) -> Change:
-    """A cast to fp32 on each reduction that a steep operator or a comparison is computed from,
-    scaled as it comes, and on what is computed on the way. That says how it is stored, where
-    it is; a kernel that computes it has no use for the cast."""
-    found = below(roots)
+def _change(roots: Sequence[Node], dtype: str = "fp16") -> Change:
+    """A cast to fp32 on each term of `exact_terms`. That says how it is stored, where it is; a
+    kernel that computes it has no use for the cast."""
+    found = exact_terms(roots, dtype)
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old not in found:
@@ -36,7 +44,21 @@ def _change(roots: Sequence[Node]) -> Change:
     return change
 
 
-def below(roots: Iterable[Node]) -> set[Node]:
+def exact_terms(roots: Sequence[Node], dtype: str) -> set[Node]:
+    """The terms that are stored in float32, where they are stored, in a plan of this type."""
+    if dtype == "fp32":
+        return set()
+    return _below_steep(roots) | (_beyond(roots) if dtype in LARGEST else set())
+
+
+def read_exactly(roots: Iterable[Node], dtype: str) -> set[Node]:
+    """The same of terms with composites, composites among them."""
+    opened = expanded(roots)
+    found = exact_terms([opened[n] for n in list(opened)], dtype)
+    return {n for n, plain in opened.items() if plain in found}
+
+
+def _below_steep(roots: Iterable[Node]) -> set[Node]:
     """The reductions and scans of reals that steep operators read through operators on single
     values, each with the constants it is scaled by; and what is computed on the way, such as scores
     with a mask, for that may be what is stored. An extremum is one of its values, so that these are
@@ -59,11 +81,21 @@ def below(roots: Iterable[Node]) -> set[Node]:
     return found
 
 
-def read_steeply(roots: Iterable[Node]) -> set[Node]:
-    """The terms, composites among them, that are to be stored as they were computed."""
-    opened = expanded(roots)
-    found = below(opened[n] for n in list(opened))
-    return {n for n, plain in opened.items() if plain in found}
+def _beyond(roots: Iterable[Node]) -> set[Node]:
+    """The reductions and scans of reals but for matrix products, and what is computed of one
+    through operators on single values along its axes."""
+    found = set[Node]()
+    for n in postorder(roots):
+        if n.kind != "real" or n.op == "cast":
+            continue
+        passed = n.op in POINTWISE and any(a in found and {*a.axes} >= {*n.axes} for a in n.args)
+        if passed or ((n.op in REDUCTIONS or n.op in SCANS) and not _multiplied(n)):
+            found.add(n)
+    return found
+
+
+def _multiplied(n: Node) -> bool:
+    return n.op == "sum" and in_axes(n, n.args[0].axes).is_product
 
 
 def _steep(n: Node) -> bool:

@@ -159,8 +159,8 @@ class Kernel:
     @cached_property
     def visits(self) -> Visits | None:
         """The key set that says which chunks are visited; None where all are."""
-        grouped = [s for s in self.splits if s.place in self.group]
-        return visits(self.stream, grouped, self.added)
+        queries = [s for s in self.splits if s.place in {*self.group, *self.whole}]
+        return visits(self.stream, queries, self.added)
 
     def lacking(self, axes: Iterable[str]) -> tuple[str, ...]:
         """The grouped axes that an array does not carry: each of their groups has it again. What is

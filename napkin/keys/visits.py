@@ -25,8 +25,8 @@ class Visits:
     Attributes:
         keys: its node.
         boxes: its boxes, in the order in which they are visited.
-        splits: the grouped axes that are places within a residue: the last group of some residues
-            may have no query, and then it visits nothing.
+        splits: the query axes that are places within a residue: some residues have one place fewer,
+            so that their last group may have no query, and then it visits nothing.
         prefix: whether the first box begins at key 0 and is followed by others: these begin
             behind it, so that no key is visited twice on its account.
     """

@@ -150,7 +150,9 @@ def _rest(a: Any, b: Any) -> Any:
     return tile(np.fmod(a, b))
 
 
-def _converted(x: Any, dtype: Type) -> Any:
+def _converted(x: Any, dtype: Type, bitcast: bool = False) -> Any:
+    if bitcast:
+        return tile(np.asarray(x, np.int32 if isinstance(x, int) else None).view(dtype.holds))
     return tile(x).to(dtype).item() if isinstance(x, int | float) else x.to(dtype)
 
 

@@ -138,7 +138,8 @@ def drawn_points(term: Term, sizes: Mapping[str, int], rng: random.Random) -> se
     frontier = Frontier(term.outputs, sizes, points=points)
     more = {n for n in more if n not in frontier.sources(n)}  # others are stored as it is
     once = compared(o.node for o in term.outputs)
-    fewer = {n for n in points if n.op == "sum" and rng.random() < 0.2 and n not in once}
+    sums = [n for n in order if n in points and n.op == "sum"]
+    fewer = {n for n in sums if rng.random() < 0.2 and n not in once}
     read = [
         n for n in order if n in frontier.layouts and is_read(n) and not (n.args or own_type(n))
     ]

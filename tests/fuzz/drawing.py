@@ -249,7 +249,7 @@ class Drawing:
                 for i in made.inputs
             )  # fmt: skip
             made = replace(made, inputs=tuple(inputs), stored=self.chance(0.7))
-        called = self.rng.randint(1, len(made.steps)) if self.chance(0.15) else 0
+        called = self.rng.randint(1, len(made.steps)) if self.chance(0.15) and made.steps else 0
         return replace(made, nested=self.chance(0.35) or self.nested, called=called)
 
     def _woven(self, made: Program) -> Program:

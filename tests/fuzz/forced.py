@@ -307,12 +307,18 @@ class Forcing:
 
     def _small(self, kernel: Kernel, tiles: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
         """Whether an interpreter runs it in moments: few lanes, few groups, few chunks."""
-        lanes = math.prod(tiles[a] for a in kernel.axes)
-        if self.kinds:  # no tile has all axes
-            lanes = max(math.prod(tiles[a] for a in axes) for axes in _together(kernel))
-        turns = math.prod(-(-sizes[a] // tiles[a]) for a in kernel.axes)
-        sorts = any(n.op == "sort" for n in postorder(o.node for o in kernel.outputs))
-        return lanes <= (SORTED if sorts else LANES) and turns <= TURNS
+        if math.prod([-(-sizes[a] // tiles[a]) for a in kernel.axes]) > TURNS:
+            return False
+        # where kinds are drawn, no tile has all axes
+        tiled = _together(kernel) if self.kinds else [kernel.axes]
+        lanes = max(math.prod([tiles[a] for a in axes]) for axes in tiled)
+        return lanes <= (SORTED if _sorts(kernel) else LANES)
+
+
+@lru_cache(maxsize=64)
+def _sorts(kernel: Kernel) -> bool:
+    """Whether a kernel sorts."""
+    return any(n.op == "sort" for n in postorder(o.node for o in kernel.outputs))
 
 
 @lru_cache(maxsize=64)

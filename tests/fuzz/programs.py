@@ -290,7 +290,7 @@ def _axes(step: Step, args: list[Shape]) -> Axes:
         assert set(gone) <= set(first)
         return every
     if op == "uniform":
-        return union(gone, every)
+        return union(every, gone)
     if op == "logsumexp" and len(args) > 1:
         return union(*(tuple(a for a in x.axes if a not in o)
                        for x, o in zip(args, step.over, strict=True)))  # fmt: skip

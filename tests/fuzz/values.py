@@ -174,10 +174,10 @@ def _scan(step: Step, args: list[Value], sizes: Mapping[str, int]) -> Value:
 
 def _uniform(step: Step, args: list[Value], sizes: Mapping[str, int]) -> Value:
     seed, given = args[-1], step.args[-1]
-    axes = union(step.over[0], seed.axes)
+    axes = union(seed.axes, step.over[0])
     shape = [sizes[a] for a in axes]
     own = seed.on(axes) if isinstance(given, Ref) else int(given)
-    return Value(axes, sequences.uniform(own, shape, range(len(step.over[0]))))
+    return Value(axes, sequences.uniform(own, shape, [axes.index(a) for a in step.over[0]]))
 
 
 def _dropout(step: Step, args: list[Value], sizes: Mapping[str, int]) -> Value:

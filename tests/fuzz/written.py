@@ -147,7 +147,7 @@ def called(program: Program) -> tuple[Program, list[int]] | None:
     inner = inner.used()
     said = set(union(*(i.axes for i in inner.inputs)))
     windows = all("window" in s.option for s in inner.steps if s.op == "slide")
-    named = {a for s in inner.steps if s.op in {"size", "index"} for a in s.over[0]}
+    named = {a for s in inner.steps if s.op in {"size", "index", "uniform"} for a in s.over[0]}
     named |= {
         a for s in inner.steps for keys in s.keys if keys for k in keys.each() for a in k.queries
     }

@@ -57,7 +57,11 @@ def split_kernel(diagram: nk.Diagram, streamed: bool = True) -> Kernel:
 
 def planned(diagram: nk.Diagram, tiles: Mapping[str, int], streamed: bool = True) -> Plan:
     """The split kernel with given tiles of the diagram's axes; 1 for axes that are not named."""
-    kernel, sizes = split_kernel(diagram, streamed), diagram.check_sizes({})
+    return at_tiles(diagram, split_kernel(diagram, streamed), tiles)
+
+
+def at_tiles(diagram: nk.Diagram, kernel: Kernel, tiles: Mapping[str, int]) -> Plan:
+    sizes = diagram.check_sizes({})
     every = kernel.sized(sizes)
     chosen = {a: tiles.get(a.split("_div_")[0], 1) for a in kernel.axes}
     chosen |= {a: max(2, 1 << (every[a] - 1).bit_length()) for a in kernel.whole}
@@ -277,6 +281,18 @@ def test_last_groups_and_tiles_of_one(
     ran = execute(kernel, arrays, sizes, plan.kernels[0].tiles)
     assert np.allclose(ran.outputs["O"], diagram.evaluate(*arrays.values()), rtol=1e-12)
     assert {key: 4 * n for key, n in ran.moved.items()} == plan.kernels[0].bytes
+
+
+def test_places_that_a_group_holds_whole_see_no_keys_where_their_residue_lacks_one() -> None:
+    @nk.diagram("q x, x d -> q d", sizes={"q": 64, "x": 70, "d": 16})
+    def ahead(S: nk.Array, V: nk.Array) -> nk.Array:
+        keys = nk.neighborhood(10, 10, 3, True, clip=True, **LINE, at=[nk.index("q") + 0])
+        return nk.contract(nk.erf(S), V, over="x", keys=keys)
+
+    ready, (way,) = prepare(ahead), ways(ahead)
+    how = {"streamed": "x_div_3", "group": ["q_mod_3", "d"], "split": way}
+    kernel = label("ahead", ready.outputs, ready.names, **how)
+    holds(at_tiles(ahead, kernel, {"q": 32, "x": 16, "d": 16}), {})
 
 
 def test_boxes_are_read_by_address() -> None:

@@ -50,3 +50,21 @@ def test_a_test_of_scalars_is_converted() -> None:
     scalars = to_device(np.zeros(4), "i32")
     run_cta(TESTED, "kernel", 4, [scalars], {})
     assert scalars.data.tolist() == [-3, -1, 0, 1]
+
+
+BITS = """
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+
+@gluon.jit
+def kernel(signs):
+    zero = gl.cast(-2147483648, gl.float32, bitcast=True)
+    gl.store(signs + gl.program_id(0), 1.0 / zero)
+"""
+
+
+def test_bits_are_read_as_another_type() -> None:
+    signs = to_device(np.zeros(1), "fp32")
+    run_cta(BITS, "kernel", 1, [signs], {})
+    assert signs.data.tolist() == [-np.inf]

@@ -1,9 +1,10 @@
 """Times the functions of two checkouts of napkin, beside each other in one run.
 
-    python docs/measurements/bench_versions.py path/to/the/old/checkout
+    python docs/measurements/bench_versions.py path/to/the/old/checkout [TEXT ...]
 
-Each checkout computes in a process of its own; these take turns. A line has the medians of three
-rounds, each with a cold L2, and their ratio. Kernels are compiled before, by other processes.
+With texts, only the calls with one of them in their name are timed. Each checkout computes in a
+process of its own; these take turns. A line has the medians of three rounds, each with a cold L2,
+and their ratio. Kernels are compiled before, by other processes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import napkin.torch as nkt
 from napkin.measure.timing import interleaved
 
 HERE = Path(__file__).resolve()
-ROUNDS, WORKERS = 3, 6
+ROUNDS, WORKERS = 3, 8
 
 
 def attention(shape: Sequence[int], causal: bool) -> Callable[[], Any]:
@@ -58,8 +59,8 @@ def decode(h: int, x: int, d: int) -> Callable[[], Any]:
     return partial(nkt.compile(problems.heads()), draw(h, 1, d), draw(h, x, d), draw(h, x, d))
 
 
-def calls() -> dict[str, Callable[[], Callable[[], Any]]]:
-    """What makes each call, by name."""
+def calls(texts: Sequence[str]) -> dict[str, Callable[[], Callable[[], Any]]]:
+    """What makes each call, by name; with texts, of those with one of them in their name."""
     n, d = 16384, 8192
     found: dict[str, Callable[[], Callable[[], Any]]] = {}
     for shape in ATTENTION:
@@ -81,19 +82,19 @@ def calls() -> dict[str, Callable[[], Callable[[], Any]]]:
         for stride in strides:
             how = {"kernel_size": window, "stride": stride}
             found[f"na{kind} {stride}"] = partial(windows, kind, layout, heads, **how)
-    return found
+    return {n: make for n, make in found.items() if not texts or any(t in n for t in texts)}
 
 
-def warm(part: int, of: int) -> None:
-    """Compiles every `of`-th call, beginning with `part`."""
-    for make in list(calls().values())[part::of]:
+def warm(part: int, texts: Sequence[str]) -> None:
+    """Compiles every `WORKERS`-th call, beginning with `part`."""
+    for make in list(calls(texts).values())[part::WORKERS]:
         make()()
     torch.cuda.synchronize()
 
 
 def serve() -> None:
     """Times the calls that are named on stdin, in microseconds."""
-    every = calls()
+    every = calls(())
     for line in sys.stdin:
         try:
             us = interleaved({"call": every[line.strip()]()}, 0.1)["call"].median
@@ -110,15 +111,15 @@ def started(checkout: Path, *how: str, **pipes: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, str(HERE), *how], env=env, text=True, **pipes)
 
 
-def main(old: Path) -> None:
-    """Times every call of both."""
+def main(old: Path, texts: Sequence[str]) -> None:
+    """Times calls of both."""
     new = HERE.parents[2]
-    every = [started(c, "--warm", str(i)) for c in (old, new) for i in range(WORKERS)]
+    every = [started(c, "--warm", str(i), *texts) for c in (old, new) for i in range(WORKERS)]
     for process in every:
         process.wait()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     serving = {name: started(c, "--serve", **pipes) for name, c in (("old", old), ("new", new))}
-    for name in calls():
+    for name in calls(texts):
         found = timed(name, serving)
         if found is not None:
             before, after = (statistics.median(found[which]) for which in ("old", "new"))
@@ -145,12 +146,12 @@ def timed(name: str, serving: Mapping[str, subprocess.Popen[str]]) -> dict[str, 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["--warm", part]:
-            warm(int(part), WORKERS)
+        case ["--warm", part, *texts]:
+            warm(int(part), texts)
         case ["--serve"]:
             serve()
-        case [old]:
+        case [old, *texts]:
             print(heading(), flush=True)
-            main(Path(old).resolve())
+            main(Path(old).resolve(), texts)
         case _:
             sys.exit(__doc__)

@@ -22,11 +22,10 @@ from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import close_to
 from napkin.ir.node import postorder
 from napkin.ir.storage import own_type, storage_type
-from napkin.plan.derive import derive
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
-from napkin.plan.samples import Case, cases, small
+from napkin.plan.samples import Case, cases, plan_of, small
 from napkin.progress import Progress, silent
 from napkin.run.arrays import DeviceArray, to_device
 from napkin.run.compile import ARCHITECTURES as KNOWN
@@ -90,12 +89,7 @@ def check(
     traffic: list[TrafficRow] = []
     for i, case in enumerate(todo):
         progress(case.name, i, total)
-        chosen = plan
-        if case.weave:
-            woven = plan.diagram.weave(case.weave)
-            full = {**plan.sizes, **case.sizes}
-            on = plan.machine, full, plan.dtype
-            chosen = derive(woven, *on, deterministic=plan.deterministic)
+        chosen = plan_of(plan, case)
         for specialised in (False, True):
             if specialised and chosen.launched is chosen:
                 continue

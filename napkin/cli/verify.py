@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +38,7 @@ def verify_kernels(
     """Run every kernel and function over a matrix on the GPU.
 
     The matrix covers shapes, strides, types and key sets. Results are compared with float64.
-    Outputs start full of NaN, and every run is repeated.
+    Outputs start full of NaN, and every run is repeated. Each verdict is printed as it is reached.
     """
     if not gpu:
         raise InputError(
@@ -55,15 +56,20 @@ def verify_kernels(
     chosen = [p for p in every if not only or any(text in str(p) for text in only)]
     require("verify --gpu")
     from napkin.measure.sanitize import sanitized
-    from napkin.measure.verify import Verified, verify
+    from napkin.measure.verify import Outcome, Verified, verify
     from napkin.show import console, measured
     from napkin.show.files import write_file
     from napkin.torch.device_machine import shipped
 
     about, seed = described(), fresh_seed() if seed is None else seed
     machine = shipped().name
+
+    def told(outcome: Outcome) -> None:
+        console.emit_plain(f"{outcome} ({outcome.seconds:.1f} s)\n")
+        sys.stdout.flush()
+
     with console.progress() as tell:
-        outcomes = verify(chosen, machine, seed, tell)
+        outcomes = verify(chosen, machine, seed, tell, *([] if json else [told]))
         tools = sanitized(machine, seed) if sanitize else []
     found = Verified(about, machine, seed, tuple(outcomes), tuple(tools))
     if output is not None:

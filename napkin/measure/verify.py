@@ -3,18 +3,19 @@ run to run."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from queue import SimpleQueue
 from typing import Any
 
-from napkin.errors import NapkinError, Refusal
 from napkin.measure.matrix import Problem
 from napkin.progress import Progress, silent
+from napkin.run.worker import KernelError, worker
 
-SMALL_BUDGET = 2 * 2**30
-"""Bytes that the float64 evaluation keeps alive beside tensors that nearly fill the memory, or
-beside other processes on the device."""
+PROCESSES = 8
+"""Processes that plan, compile and run problems at once. Planning and compiling take nearly all of
+the time, and the device waits for them."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,20 @@ class Outcome:
     tolerance: float
     seconds: float
     note: str = ""
+
+    @staticmethod
+    def of(
+        p: Problem, status: str, error: float | None = None, seconds: float = 0.0, note: str = ""
+    ) -> Outcome:
+        """The outcome of a problem."""
+        from napkin.check.verdict import TOLERANCE
+
+        title = f"{p.title}, {p.dtype}, {p.layout}"
+        return Outcome(p.group, title, status, error, TOLERANCE[p.dtype], seconds, note)
+
+    def __str__(self) -> str:
+        error = "" if self.relative_error is None else f", error {self.relative_error:.1e}"
+        return f"{self.status.upper()} {self.group}: {self.title}{error} {self.note}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -83,75 +98,57 @@ class Verified:
 
 
 def verify(
-    problems: Sequence[Problem], machine: str, seed: int, progress: Progress = silent
+    problems: Sequence[Problem],
+    machine: str,
+    seed: int,
+    progress: Progress = silent,
+    told: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
-    """Run problems one after another; each draws its inputs from `seed` and its place."""
-    out: list[Outcome] = []
-    for i, p in enumerate(problems):
-        progress(str(p), i, len(problems))
-        out.append(outcome(p, machine, seed + i))
-        if out[-1].status == "wrong" and not usable():
-            rest = problems[i + 1 :]
-            why = f"after {p} the device takes no more launches"
-            out += [Outcome(q.group, q.title, "skipped", None, 0.0, 0.0, why) for q in rest]
-            break
-    return out
-
-
-def usable() -> bool:
-    """Whether the device still answers: after a read out of bounds it does not, in this process."""
-    import torch
-
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        return False
-    return True
-
-
-def outcome(p: Problem, machine: str, seed: int, budget: int | None = None) -> Outcome:
-    """Run one problem; whatever goes wrong becomes an outcome.
+    """Run problems in several processes; each draws its inputs from `seed` and its place. Those
+    that nearly fill the device's memory run last, one after another.
 
     Args:
-        budget: bytes that the float64 evaluation may keep alive; as many as there are for one
-            process by default.
+        told: called with each outcome as it is reached.
     """
-    import torch
+    slots: SimpleQueue[int] = SimpleQueue()
+    for slot in range(PROCESSES):
+        slots.put(slot)
 
-    from napkin.check.verdict import TOLERANCE
-    from napkin.measure.trials import RUN
-    from napkin.plan.derive import derive
-    from napkin.torch.reference import BUDGET
+    def one(i: int) -> Outcome:
+        slot = slots.get()
+        try:
+            return in_child(problems[i], machine, seed + i, slot)
+        finally:
+            slots.put(slot)
 
-    began = time.monotonic()
-    limit = TOLERANCE[p.dtype]
+    out: dict[int, Outcome] = {}
+    large = [i for i, p in enumerate(problems) if p.bytes]
+    small = [i for i, p in enumerate(problems) if not p.bytes]
+    for places, most in ((small, PROCESSES), (large, 1)):
+        pool = ThreadPoolExecutor(most)
+        try:
+            running = {pool.submit(one, i): i for i in places}
+            for done in as_completed(running):
+                i = running[done]
+                out[i] = done.result()
+                told(out[i])
+                progress(str(problems[i]), len(out), len(problems))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return [out[i] for i in range(len(problems))]
 
-    def end(status: str, error: float | None = None, note: str = "") -> Outcome:
-        title = f"{p.title}, {p.dtype}, {p.layout}"
-        return Outcome(p.group, title, status, error, limit, time.monotonic() - began, note)
 
-    free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
-    free -= torch.cuda.memory_allocated()
-    if p.bytes > free:
-        return end("skipped", note=f"needs {p.bytes / 2**30:.0f} GiB, {free / 2**30:.0f} are free")
+def in_child(problem: Problem, machine: str, seed: int, slot: int) -> Outcome:
+    """Run a problem in child process number `slot`. Where a kernel ends the child, or leaves it a
+    device that takes no more launches, the next problem finds a new one."""
+    child = worker("napkin.measure.trials", {}, slot)
     try:
-        plan = derive(p.diagram(), machine, p.sizes, p.dtype)
-        error, note = RUN[p.how](plan, p, seed, SMALL_BUDGET if p.bytes else budget or BUDGET)
-    except torch.OutOfMemoryError as why:
-        torch.cuda.empty_cache()
-        return end("skipped", note=str(why).split(". ")[0])
-    except Refusal as why:
-        return end("refused", note=str(why))
-    except NapkinError as why:
-        return end("wrong", note=str(why))
-    except Exception as why:
-        # A launch that fails is what this command is there to find: say which, and go on.
-        return end("wrong", note=f"{type(why).__name__}: {brief(str(why))}")
-    finally:
-        if p.bytes:
-            torch.cuda.empty_cache()
-    status = "wrong" if note or not error <= limit else "ok"
-    return end(status, error, note)
+        found, usable = child.call((problem, machine, seed))
+    except KernelError as why:
+        return Outcome.of(problem, "wrong", note=str(why))
+    if not usable:
+        child.close()
+    return found
 
 
 def brief(text: str) -> str:

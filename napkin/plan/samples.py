@@ -16,6 +16,7 @@ from napkin.ir.names import underscored
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type
 from napkin.ir.types import PACKED
+from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
 
@@ -36,6 +37,15 @@ class Case:
     sizes: Mapping[str, int]
     transposed: bool = False
     weave: str = ""
+
+
+def plan_of(plan: Plan, case: Case) -> Plan:
+    """The plan that a case runs: that which it is a case of, or one with axes weaved in."""
+    if not case.weave:
+        return plan
+    sizes = {**plan.sizes, **case.sizes}
+    woven = plan.diagram.weave(case.weave)
+    return derive(woven, plan.machine, sizes, plan.dtype, deterministic=plan.deterministic)
 
 
 def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:

@@ -3,7 +3,8 @@
 Triton reads ``TRITON_INTERPRET`` while it is imported: a process interprets kernels or compiles
 them, never both, and interpreting rewrites `triton.language` in place. So each of the two tasks
 has a child of its own, started when first asked for and kept for the life of this process. What
-a kernel does wrong cannot harm the user's process, and neither child imports torch.
+a kernel does wrong cannot harm the user's process, and neither child imports torch. `napkin verify
+--gpu` has children too, which do: each runs problems on the device.
 
 A child runs a module that has ``handle(request) -> reply``; both travel by pickle over a socket
 that only the two processes hold.

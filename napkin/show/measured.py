@@ -278,10 +278,7 @@ def verified_view(found: Verified) -> list[RenderableType]:
     for t in found.tools:
         took = f" ({t.seconds:.0f} s)" if t.seconds else ""
         out.append(f"compute-sanitizer {t.tool}: {t.status}. {t.note}{took}")
-    for o in found.outcomes:
-        if o.status != "ok":
-            error = "" if o.relative_error is None else f", error {o.relative_error:.1e}"
-            out.append(f"{o.status.upper()} {o.group}: {o.title}{error} {o.note}".rstrip())
+    out += [str(o) for o in found.outcomes if o.status != "ok"]
     ran = sum(o.status in {"ok", "wrong"} for o in found.outcomes)
     said = "all hold" if found.ok else f"{len(found.wrong)} do NOT hold"
     idle = [t.tool for t in found.tools if t.status in {"refused", "skipped"}]

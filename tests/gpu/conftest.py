@@ -26,7 +26,7 @@ def given_back(request: pytest.FixtureRequest) -> Iterator[None]:
     """What a test leaves in torch's cache is given back. After one that read out of bounds nothing
     works in this process: a worker ends, and another one takes the tests that are left; without
     workers these are skipped."""
-    from napkin.measure.verify import usable
+    from napkin.measure.trials import usable
 
     torch = pytest.importorskip("torch")
     if _spoilt:

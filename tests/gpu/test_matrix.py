@@ -21,13 +21,12 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("problem", problems(), ids=str)
-def test_problem(problem: Problem, alone: bool, large_memory: Any) -> None:
-    from napkin.measure.verify import SMALL_BUDGET, outcome
+def test_problem(problem: Problem, large_memory: Any) -> None:
+    from napkin.measure.trials import outcome
     from napkin.torch.device_machine import shipped
 
     with large_memory() if problem.bytes else nullcontext():
-        budget = None if alone else SMALL_BUDGET
-        found = outcome(problem, shipped().name, 0, budget)
+        found = outcome(problem, shipped().name, 0)
     if found.status in {"skipped", "refused"}:
         pytest.skip(found.note)
     assert found.status == "ok", f"off by {found.relative_error}; {found.note}"

@@ -16,7 +16,7 @@ TESTS = """
 import os
 import pytest
 import torch
-from napkin.measure import verify
+from napkin.measure import trials
 
 @pytest.fixture(autouse=True, scope="session")
 def device():
@@ -24,7 +24,7 @@ def device():
     works = [True]
     patch.setattr(torch.cuda, "is_available", lambda: True)
     patch.setattr(torch.cuda, "empty_cache", lambda: None)
-    patch.setattr(verify, "usable", lambda: works[0])
+    patch.setattr(trials, "usable", lambda: works[0])
     yield works
     patch.undo()
 

@@ -7,7 +7,7 @@ place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from napkin.diagram.diagram import Diagram
@@ -28,7 +28,8 @@ class Keepable:
     """An array that a gradient computes of the inputs alone.
 
     Attributes:
-        name: of the output of the forward, and of the input of the backward.
+        name: of the output of the forward, and of the input of the backward; that of a reduction
+            where `node` is what is read of one alone.
         node: in the terms of the gradient.
         axes: as it lies in memory.
         dtype: its storage type; "" for the plan's.
@@ -66,8 +67,28 @@ def keepable(f: Diagram, back: Backward) -> list[Keepable]:
     ]  # fmt: skip
     kept = [Keepable(o.name, n, o.axes, own_type(o.node), True) for n, o in results.items()
             if n in order and n not in unsure]  # fmt: skip
-    found = _without_stages(found, order)
+    found = _without_stages(_at_ends(found, order, after | unsure | {*results}), order)
     return kept + _distinct(found, {*names.values(), *(k.name for k in kept)})
+
+
+def _at_ends(
+    found: Sequence[Keepable], order: Sequence[Node], not_kept: Set[Node]
+) -> list[Keepable]:
+    """Those, but in place of a number of each row what is computed of it alone and read in its
+    place: the logarithm of a sum, say, which each value along the row would compute again.
+    `not_kept` has terms that are no candidates."""
+    readers = _readers(order)
+
+    def end(n: Node) -> Node:
+        own = {n}
+        for m in order[order.index(n) + 1 :]:
+            alike = m.op in POINTWISE and {*m.axes} == {*n.axes} and m not in not_kept
+            own |= {m} if alike and not own.isdisjoint(m.args) else set()
+        (first, *others) = [m for m in own if not readers.get(m, set()) <= own] or [n]
+        wider = all({*n.axes} < {*m.axes} for m in readers.get(first, ()) if m not in own)
+        return n if others or not wider or first.kind != "real" else first
+
+    return list({k.node: k for k in (replace(k, node=end(k.node)) for k in found)}.values())
 
 
 def _in_order(axes: Sequence[str], order: Sequence[str]) -> tuple[str, ...]:
@@ -89,10 +110,7 @@ def _one_sided(order: Sequence[Node]) -> set[Node]:
 
 def _without_stages(found: Sequence[Keepable], order: Sequence[Node]) -> list[Keepable]:
     """Those but for arrays from which pointwise operators alone lead to another one as large."""
-    readers: dict[Node, set[Node]] = {}
-    for n in order:
-        for a in n.args:
-            readers.setdefault(a, set()).add(n)
+    readers = _readers(order)
     each = {k.node for k in found}
 
     def stage(n: Node) -> bool:
@@ -106,6 +124,15 @@ def _without_stages(found: Sequence[Keepable], order: Sequence[Node]) -> list[Ke
         return False
 
     return [k for k in found if not stage(k.node)]
+
+
+def _readers(order: Sequence[Node]) -> dict[Node, set[Node]]:
+    """The terms that have each as an argument."""
+    found: dict[Node, set[Node]] = {}
+    for n in order:
+        for a in n.args:
+            found.setdefault(a, set()).add(n)
+    return found
 
 
 def _results(f: Diagram) -> dict[Node, Output]:

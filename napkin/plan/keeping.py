@@ -171,7 +171,8 @@ class Pairs:
         """What is kept with an array more, in order, but for what the backward then has no use
         for. The maximum in the body of a sum is kept with it: one pass finds the two, and each
         alone saves none."""
-        within = {n for n in postorder([k.node]) if over(n) and over(n) == over(k.node)}
+        folds = [n for n in postorder([k.node]) if over(n)]
+        within = {n for n in folds if over(n) == over(folds[-1])}
         both = {x.node for x in self.keepable} & within | {k.node}
         return self._read(tuple(x for x in self.keepable if x in kept or x.node in both))
 

@@ -74,6 +74,19 @@ def _least_work(c: Count, sizes: Mapping[str, int]) -> int:
     return c.once(sizes) * again
 
 
+def _added_up(kernel: Kernel, sizes: Mapping[str, int]) -> list[tuple[Count, int]]:
+    """Operations of a kernel to compute every array once, with one that they are alike; those that
+    tiles, warps and machines tell from each other are not."""
+    alike: dict[Hashable, tuple[Count, int]] = {}
+    for c in counts(kernel):
+        of = c.sum.node if c.sum else None, c.small, c.dtype
+        scanned = (c.scanned, c.per_value) if c.scanned else ()
+        key = c.pipe, c.axes, c.again, c.kernel is None, c.tail, *of, *scanned
+        first, number = alike.get(key, (c, 0))
+        alike[key] = first, number + c.once(sizes)
+    return list(alike.values())
+
+
 def slower(own: str, dtype: str, machine: Machine) -> float:
     """How long a product of operands of 8 bits takes, in products of the plan's type; they take as
     long where a machine file gives no peak."""
@@ -126,7 +139,7 @@ class Labelled:
         may_wait = dtype != "fp32" and machine.target.has_warpgroups
         self.serial = serial(kernel) if may_wait else ()
         self.moved = tuple(self._moved(transfers(kernel)))
-        self.counts = [(c, c.once(sizes)) for c in counts(kernel)]
+        self.counts = _added_up(kernel, sizes)
         kinds = [c for c, _ in self.counts]
         self.again, self.spans = {c.again for c in kinds}, {c.axes for c in kinds}
         self.slower = {c.dtype: slower(c.dtype, dtype, machine) for c in kinds}

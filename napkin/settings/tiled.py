@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from napkin.algebra.contraction import Contraction
 from napkin.algebra.terms import is_read
 from napkin.count.matrix_products import WARPGROUP_ROWS, copies, fed, issued
 from napkin.count.requested import Requests
@@ -16,7 +17,7 @@ from napkin.count.starting_order import Order
 from napkin.count.traffic import Transfer
 from napkin.count.work import Count
 from napkin.derive.kernel import tile_axes
-from napkin.ir.node import postorder
+from napkin.ir.node import Node, postorder
 from napkin.ir.types import stored_bytes
 from napkin.lower.descriptors import MAX_BOX
 from napkin.lower.launch import LANES, ROW_BYTES
@@ -61,6 +62,7 @@ class Tiled:
         self.cuts = {a: -(-of.sizes[a] // n) for a, n in tiles.items()}
         self._per_thread: dict[int, bool] = {}  # by warps
         self._work: dict[int, _Work] = {}
+        self._multiplied: dict[Node, bool] = {}
 
     @cached_property
     def groups(self) -> int:
@@ -201,7 +203,7 @@ class Tiled:
         again = {axes: math.prod([self.cuts[a] for a in axes]) for axes in self.of.again}
         lanes = {axes: self._lanes(axes) for axes in self.of.spans}
         for c, once in self.of.counts:
-            if not c.done(self.tiles):
+            if c.sum is not None and self._multiplies(c.sum) == c.small:
                 continue
             done = float(once * again[c.again])
             done = done if c.kernel is None else done * visited
@@ -215,6 +217,12 @@ class Tiled:
             work[c.pipe] += done
             tail[c.pipe] += done if c.tail else 0.0
         return work, tail
+
+    def _multiplies(self, c: Contraction[str]) -> bool:
+        """Whether a sum is a matrix product at these tiles."""
+        if c.node not in self._multiplied:
+            self._multiplied[c.node] = c.at(self.tiles).is_product
+        return self._multiplied[c.node]
 
     def _sharing(self, c: Count, warps: int) -> float:
         """How many threads compute each value of what a chunk has for each column of a product: all

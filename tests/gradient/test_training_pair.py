@@ -12,6 +12,7 @@ import napkin as nk
 from napkin.diagram.library import load
 from napkin.gradient.gradient import backward
 from napkin.gradient.training_pair import Keepable, backward_with, forward_with, keepable
+from napkin.ir.node import postorder
 from tests.gradient.test_shipped import arrays_of, sizes_of
 
 NAMES = ["attention", "causal_attention", "cross_entropy", "layernorm", "matmul_bias_gelu",
@@ -66,6 +67,21 @@ def test_what_may_be_kept_of_attention() -> None:
         ("z", ("q",), False),
         ("exp", ("q", "x"), False),
     ]
+
+
+def test_of_a_sum_whose_logarithm_is_read_the_logarithm_is_kept() -> None:
+    """All keys of a row would compute it again."""
+    back = backward(load("attention"))
+    (z,) = (k for k in keepable(load("attention"), back) if k.name == "z")
+    assert z.node.op == "log"
+    made = backward_with(back, (z,))
+    assert not any(n.op == "log" for n in postorder(made.roots))
+
+
+def test_what_is_multiplied_by_a_cotangent_is_kept_as_the_diagram_has_it() -> None:
+    f = load("matmul_bias_gelu")
+    own = set(backward(f).images.values())
+    assert {k.node for k in keepable(f, backward(f)) if not k.output} <= own
 
 
 def test_what_is_stored_in_another_type_is_still_the_output() -> None:

@@ -113,6 +113,25 @@ def test_gradients_beside_plain_kernels_and_float64(h: int, s: int, d: int, caus
         assert off(a[:1], e) < 1e-2
 
 
+@pytest.mark.parametrize(("heads", "shared", "s", "d"), [(16, 4, 1024, 64), (32, 8, 2048, 128)])
+def test_gradients_of_grouped_heads(heads: int, shared: int, s: int, d: int) -> None:
+    import napkin.torch as nkt
+
+    counts = (heads, shared, shared)
+    made = [torch.randn(4, n, s, d, device="cuda", dtype=torch.bfloat16) for n in counts]
+    inputs = [t.requires_grad_() for t in made]
+    exact = [t[:1].detach().double().requires_grad_() for t in inputs]
+    G = torch.randn(4, heads, s, d, device="cuda", dtype=torch.bfloat16)
+    out = nkt.attention(*inputs, is_causal=True, enable_gqa=True)
+    found = torch.autograd.grad(out, inputs, G)
+    Q, K, V = (t.repeat_interleave(heads // t.shape[1], 1) for t in exact)
+    seen = torch.ones(s, s, device="cuda", dtype=torch.bool).tril()
+    scores = (Q @ K.mT * d**-0.5).masked_fill(~seen, -torch.inf)
+    wanted = torch.autograd.grad(scores.softmax(-1) @ V, exact, G[:1].double())
+    for a, e in zip(found, wanted, strict=True):
+        assert off(a[:1], e) < 1e-2
+
+
 def test_a_tensor_that_no_descriptor_serves_takes_the_plain_kernel() -> None:
     from napkin.torch.run import prepared
 

@@ -93,6 +93,14 @@ def to_keys(Q: Any, K: Any, V: Any, G: Any, L: Any) -> Any:
     return nk.contract(P * nk.contract(G, V, over="e"), Q, over="q"), nk.contract(P, G, over="q")
 
 
+@nk.diagram("r q d, x d, x e, r q e, r q -> x d, x e")
+def heads_to_keys(Q: Any, K: Any, V: Any, G: Any, L: Any) -> Any:
+    """Of heads that are streamed with their queries, one in a chunk."""
+    P = nk.sigmoid(nk.contract(Q, K, over="d") * 0.2 - L)
+    dS = P * nk.contract(G, V, over="e")
+    return nk.contract(dS, Q, over="r q"), nk.contract(P, G, over="r q")
+
+
 @nk.diagram("q d, x d, x e, q e, q e -> q d, q")
 def to_queries(Q: Any, K: Any, V: Any, G: Any, R: Any) -> Any:
     """An operand that a group holds, G, is computed with, too."""
@@ -127,6 +135,7 @@ CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int]] = [
     (biased, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
     (to_keys, {"q": 200, "x": 136, "d": 32, "e": 32}, {"q": 64, "x": 64}, "x", 2),
     (to_keys, {"q": 136, "x": 200, "d": 64, "e": 32}, {"q": 64, "x": 64}, "x", 3),
+    (heads_to_keys, {"r": 2, "q": 136, "x": 520, "d": 32, "e": 32}, {"q": 64, "x": 64}, "x", 2),
     (causal_to_keys, {"q": 328, "x": 328, "d": 32, "e": 32}, {"q": 64, "x": 64}, "x", 2),
     (to_queries, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
@@ -19,7 +20,7 @@ class CtaScope(Scope):
     """Names for a warp-specialised CTA."""
 
     def __init__(self, cta: SpecialisedCta) -> None:
-        self.alone = False
+        self.alone: Sequence[str] = ()
         super().__init__(cta.program, GLUON)
         self.cta = cta
         self.stages = self._name("stages", "STAGES")
@@ -91,19 +92,20 @@ class CtaScope(Scope):
         """The shared memory of a term with one value for each column."""
         return self._name(("shared", n), f"{self.value(n)}_shared")
 
-    def apart(self) -> CtaScope:
-        """The same names, with others for positions of which each thread has one."""
+    def apart(self, dim: int) -> CtaScope:
+        """The same names, with others for positions along a dimension of tiles of which each thread
+        has one."""
         twin = copy.copy(self)
-        twin.alone = True
+        twin.alone = self.program.dims[dim]
         return twin
 
     def position(self, axis: str) -> str:
-        if not self.alone or axis not in self.program.kernel.stream.axes:
+        if axis not in self.alone:
             return super().position(axis)
         return self._name(("position", axis, "alone"), f"{axis}_alone")
 
     def inside(self, axis: str) -> str:
-        if not self.alone or axis not in self.program.kernel.stream.axes:
+        if axis not in self.alone:
             return super().inside(axis)
         return self._name(("inside", axis, "alone"), f"{axis}_alone_in")
 

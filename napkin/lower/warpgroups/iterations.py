@@ -133,7 +133,7 @@ class Rows:
         terms, scope = self.cta.across(loop), self.scope
         if not terms:
             return []
-        apart = scope.apart()
+        apart = scope.apart(self.cta.columns[0])
         alone = Emitter(self.program, apart, Alone(apart))
         alone.have, alone.uses = dict(self.emitter.have), self.emitter.uses
         alone.inside = set(self.stream.axes) if loop.whole else set()

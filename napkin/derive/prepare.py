@@ -10,7 +10,7 @@ from napkin.algebra.rule import Rule
 from napkin.derive.kernel import tensor_of
 from napkin.derive.rules.compared import COMPARED
 from napkin.derive.rules.disjoint import DISJOINT
-from napkin.derive.rules.exact import EXACT, below
+from napkin.derive.rules.exact import EXACT, kept_exact
 from napkin.derive.rules.expand import EXPANDED
 from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
@@ -92,10 +92,10 @@ def multiplied_out(ready: Prepared) -> Prepared:
     return replace(made, expansions=(*ready.expansions, *texts))
 
 
-def exact(ready: Prepared) -> Prepared:
+def exact(ready: Prepared, sizes: Mapping[str, int]) -> Prepared:
     """The same terms, with the casts to fp32 of `napkin.derive.rules.exact`, but for results."""
     roots = [o.node for o in ready.outputs]
-    found, done = below(roots), EXACT.everywhere(roots, roots)
+    found, done = kept_exact(roots, sizes), EXACT.everywhere(roots, roots, sizes)
     own = {n: unstored(done[n]) if n in found else done[n] for n in roots}
     outputs = tuple(replace(o, node=own[o.node]) for o in ready.outputs)
     names = {done[n]: name for n, name in ready.names.items()}

@@ -187,7 +187,7 @@ def _searched(
     ready = multiplied_out(prepare(diagram)) if multiply_out else prepare(diagram)
     held = holders(diagram.outputs)
     ready = replace(ready, outputs=tuple(o for o in ready.outputs if held[o.name] == o.name))
-    ready = ready if memo.dtype == "fp32" else exact(ready)
+    ready = ready if memo.dtype == "fp32" else exact(ready, known)
     ready = split_windows(ready, known)
     check_stored(ready, memo.machine)
     unfused = materialise == "every"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from napkin.derive.rules.exact import read_steeply
+from napkin.derive.rules.exact import is_small, read_steeply
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.gradient.gradient import Backward
@@ -19,10 +19,6 @@ from napkin.plan.derive import Searched, frugal, searched
 from napkin.plan.segments import Memo
 
 Keep = Literal["fastest", "least"] | int
-
-SMALL = 8
-"""An array with this many times fewer values than the inputs is kept in float32, as it was
-computed: one number for each row takes next to no memory."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +77,11 @@ class Pairs:
         """What may be kept, with storage types: float32 of what an exponential reads, and of small
         arrays. An output that is stored in less serves as it is, or is kept once more."""
         exact = read_steeply(self.back.diagram.roots)
-        inputs = sum(self._values(n.axes) for n in self.f.inputs)
         for k in keepable(self.f, self.back):
             steep = self.memo.dtype != "fp32" and k.node in exact
             if k.output and (not steep or k.dtype == "fp32"):
                 yield k
-            elif steep or SMALL * self._values(k.axes) <= inputs:
+            elif steep or is_small(k.axes, self.f.inputs, self.sizes):
                 name = f"{k.name}_exact" if k.output else k.name
                 yield replace(k, name=name, dtype="fp32", output=False)
             else:

@@ -1,15 +1,20 @@
-"""What an exponential reads passes between kernels as it was computed, in float32.
+"""What an exponential reads passes between kernels as it was computed, in float32, and so does what
+has few values.
 
 Rounding x to bf16 moves it by up to x / 256, and exp(x) by as much of itself: scores of 60 lose all
 of their last digit before the point, which no later kernel brings back. A kernel that computes
 both keeps the scores in float32, so one that reads them from memory is to find them so. The least
 error turns a comparison, as of logits with their maximum. Other operators move by no more than what
 they read was rounded to.
+
+That may still be more than is left of a difference: of two gradients, say, of which one is the mean
+of the others over a row. One number for each row takes next to no memory, and is not rounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.algebra.rule import Change, node_rule
 from napkin.algebra.terms import EXTREMA, compares, in_float32, is_read
@@ -21,12 +26,37 @@ from napkin.ir.operators import POINTWISE
 _MOVED = frozenset({"rename", "compress", "spread", "take"})
 """Operators that say where values lie."""
 
+SMALL = 8
+"""An array with this many times fewer values than the inputs passes in float32."""
 
-def _change(roots: Sequence[Node]) -> Change:
+
+def is_small(axes: Iterable[str], inputs: Iterable[Node], sizes: Mapping[str, int]) -> bool:
+    """Whether an array with these axes takes next to no memory beside the inputs."""
+    given = sum(math.prod(sizes[a] for a in n.axes) for n in inputs)
+    return SMALL * math.prod(sizes[a] for a in axes) <= given
+
+
+def kept_exact(roots: Sequence[Node], sizes: Mapping[str, int]) -> set[Node]:
+    """The terms that are cast to fp32."""
+    order = list(postorder(roots))
+    inputs = [n for n in order if n.op == "input"]
+    small = {n for n in order if n.kind == "real" and _computes(n)
+             and is_small(n.axes, inputs, sizes)}  # fmt: skip
+    return below(roots) | small
+
+
+def _computes(n: Node) -> bool:
+    """Whether a kernel computes an array that it may store in any type."""
+    if n.constant or is_read(n) or n.op == "cast":  # whose type somebody chose
+        return False
+    return n.op in POINTWISE or n.op in REDUCTIONS or n.op in SCANS
+
+
+def _change(roots: Sequence[Node], sizes: Mapping[str, int]) -> Change:
     """A cast to fp32 on each reduction that a steep operator or a comparison is computed from,
-    scaled as it comes, and on what is computed on the way. That says how it is stored, where
-    it is; a kernel that computes it has no use for the cast."""
-    found = below(roots)
+    scaled as it comes, on what is computed on the way, and on what has few values. That says how it
+    is stored, where it is; a kernel that computes it has no use for the cast."""
+    found = kept_exact(roots, sizes)
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old not in found:

@@ -90,7 +90,7 @@ class Call:
         return [found[i] for i in made.held]
 
 
-def _executed(arrays: Sequence[torch.Tensor], key: str, scalars: tuple[float, ...]) -> Any:
+def _executed(arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]) -> Any:
     """The outputs, through torch's dispatcher where something listens to it."""
     seen = captured(called(key).diagram.name, arrays)
     return (run if seen else _run)(arrays, key, scalars)
@@ -178,7 +178,7 @@ def _recorded(
         with enable_single_level_autograd_function():
             return list(recorded(Call(key, tuple(scalars)), *arrays))
     with _below_autograd():
-        return run(arrays, key, scalars)
+        return _executed(arrays, key, scalars)
 
 
 recorded: Any = super(torch.autograd.Function, _Recorded).apply  # pyright: ignore

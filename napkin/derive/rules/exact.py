@@ -27,22 +27,24 @@ _MOVED = frozenset({"rename", "compress", "spread", "take"})
 """Operators that say where values lie."""
 
 SMALL = 8
-"""An array with this many times fewer values than the inputs passes in float32."""
+"""What has this many times fewer values than an array that has its axes passes in float32."""
 
 
-def is_small(axes: Iterable[str], inputs: Iterable[Node], sizes: Mapping[str, int]) -> bool:
-    """Whether an array with these axes takes next to no memory beside the inputs."""
-    given = sum(math.prod(sizes[a] for a in n.axes) for n in inputs)
-    return SMALL * math.prod(sizes[a] for a in axes) <= given
+def is_small(axes: Iterable[str], read: Iterable[Node], sizes: Mapping[str, int]) -> bool:
+    """Whether an array with these axes takes next to no memory beside one that is read, as numbers
+    of its rows do."""
+    own = {*axes}
+    values = math.prod(sizes[a] for a in own)
+    rows = (n.axes for n in read if own <= {*n.axes})
+    return any(SMALL * values <= math.prod(sizes[a] for a in each) for each in rows)
 
 
 def kept_exact(roots: Sequence[Node], sizes: Mapping[str, int]) -> set[Node]:
     """The terms that are cast to fp32."""
     order = list(postorder(roots))
-    inputs = [n for n in order if n.op == "input"]
-    small = {n for n in order if n.kind == "real" and _computes(n)
-             and is_small(n.axes, inputs, sizes)}  # fmt: skip
-    return below(roots) | small
+    read = [n for n in order if is_read(n) or n.op == "rename"]
+    small = (n for n in order if n.kind == "real" and _computes(n))
+    return below(roots) | {n for n in small if is_small(n.axes, read, sizes)}
 
 
 def _computes(n: Node) -> bool:

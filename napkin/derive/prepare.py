@@ -102,11 +102,11 @@ def multiplied_out(ready: Prepared) -> Prepared:
     return replace(made, expansions=(*ready.expansions, *texts))
 
 
-def exact(ready: Prepared, dtype: str) -> Prepared:
+def exact(ready: Prepared, dtype: str, sizes: Mapping[str, int]) -> Prepared:
     """The same terms, with the casts to fp32 of `napkin.derive.rules.exact` in a plan of this type,
     but for results."""
     roots = [o.node for o in ready.outputs]
-    found, done = exact_terms(roots, dtype), EXACT.everywhere(roots, roots, dtype)
+    found, done = exact_terms(roots, dtype, sizes), EXACT.everywhere(roots, roots, dtype, sizes)
     own = {n: unstored(done[n]) if n in found else done[n] for n in roots}
     outputs = tuple(replace(o, node=own[o.node]) for o in ready.outputs)
     names = {done[n]: name for n, name in ready.names.items()}

@@ -187,7 +187,7 @@ def _searched(
     ready = multiplied_out(prepare(diagram)) if multiply_out else prepare(diagram)
     held = holders(diagram.outputs)
     ready = replace(ready, outputs=tuple(o for o in ready.outputs if held[o.name] == o.name))
-    ready = split_windows(exact(ready, memo.dtype), known)
+    ready = split_windows(exact(ready, memo.dtype, known), known)
     check_stored(ready, memo.machine)
     unfused = materialise == "every"
     at = None if materialise is None or unfused else materialised(ready, materialise)

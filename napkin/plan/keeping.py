@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from napkin.derive.rules.exact import read_exactly
+from napkin.derive.rules.exact import is_small, read_exactly
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.gradient.gradient import Backward
@@ -19,10 +19,6 @@ from napkin.plan.derive import Searched, frugal, searched
 from napkin.plan.segments import Memo
 
 Keep = Literal["fastest", "least"] | int
-
-SMALL = 8
-"""An array with this many times fewer values than the inputs is kept in float32, as it was
-computed: one number for each row takes next to no memory."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +77,10 @@ class Pairs:
         """What may be kept, with storage types: float32 of what passes between kernels so, and of
         small arrays. An output that is stored in less serves as it is, or is kept once more."""
         exact = read_exactly(self.back.diagram.roots, self.memo.dtype)
-        inputs = sum(self._values(n.axes) for n in self.f.inputs)
         for k in keepable(self.f, self.back):
             if k.output and (k.node not in exact or k.dtype == "fp32"):
                 yield k
-            elif k.node in exact or SMALL * self._values(k.axes) <= inputs:
+            elif k.node in exact or is_small(k.axes, self.f.inputs, self.sizes):
                 name = f"{k.name}_exact" if k.output else k.name
                 yield replace(k, name=name, dtype="fp32", output=False)
             else:

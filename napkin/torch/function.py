@@ -37,13 +37,25 @@ class Function:
         diagram: what is computed.
         key: the name by which graphs call it, the same in every process.
         kept: of a gradient, the outputs of its function that it reads after the cotangents.
+        held: of a gradient, the output that holds each of those that are asked for: equal ones are
+            one.
     """
 
-    def __init__(self, diagram: Diagram, key: str = "", kept: Sequence[int] | None = None) -> None:
-        self.diagram, self.kept = diagram, kept
+    def __init__(
+        self,
+        diagram: Diagram,
+        key: str = "",
+        kept: Sequence[int] | None = None,
+        held: Sequence[int] = (),
+    ) -> None:
+        self.diagram, self.kept, self.held = diagram, kept, held
         self.print = fingerprint(diagram)
         self.key = key or f"{diagram.name}:{cache.digest(self.print)}"
         self._recipes: dict[tuple[object, ...], Recipe] = {}
+
+    def named(self, scalars: Sequence[float]) -> dict[str, float]:
+        """Values of the diagram's scalars, by their names."""
+        return dict(zip(self.diagram.scalars, scalars, strict=True))
 
     def prepare(
         self,

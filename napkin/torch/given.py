@@ -53,8 +53,7 @@ def captured(name: str, arrays: Sequence[Any]) -> Captured:
         recorded = recorded or t.requires_grad
     if torch.compiler.is_compiling():
         return "graph"
-    if forward_ad._current_level >= 0:  # pyright: ignore[reportPrivateUsage]
-        check_tangents(name, arrays)
+    check_tangents(name, arrays)
     if _traced() is not None:  # by torch.jit
         raise InputError(
             f"{name}: torch.jit.trace would keep this call's result for every other input; use "
@@ -87,6 +86,8 @@ def check_tangents(name: str, arrays: Sequence[torch.Tensor]) -> None:
     Raises:
         InputError: one does.
     """
+    if forward_ad._current_level < 0:  # pyright: ignore[reportPrivateUsage]
+        return
     for t in arrays:
         if t.is_floating_point() and forward_ad.unpack_dual(t).tangent is not None:
             raise InputError(

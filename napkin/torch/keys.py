@@ -92,12 +92,12 @@ def _mapped(places: str, inner: str) -> Function:
     axis = next(a for a in map("v{}".format, itertools.count()) if a not in diagram.axes)
     over = " ".join(names[i] for i in _numbers(places))
     made = diagram.weave(axis, over)
-    return Function(made, key_of("mapped", places, inner), called(inner).kept)
+    return Function(made, key_of("mapped", places, inner), called(inner).kept, called(inner).held)
 
 
 def _gradient(places: str, inner: str) -> Function:
     """The gradient of a function by some of its inputs, where some of its outputs count; it reads
-    others, or the same, that are kept."""
+    others, or the same, that are kept. Equal gradients are one output."""
     diagram = called(inner).diagram
     wanted, counted, kept = map(_numbers, places.split("/"))
     names = [str(n.params[0]) for n in diagram.inputs]
@@ -105,7 +105,10 @@ def _gradient(places: str, inner: str) -> Function:
     back = backward(seen, [names[i] for i in wanted])
     read = {i: k for i, k in _outputs(diagram, back) if i in kept}
     made = backward_with(back, list(read.values()))
-    return Function(made, key_of("gradient", places, inner), list(read))
+    distinct = list(dict.fromkeys((o.node, o.axes) for o in made.outputs))
+    held = [distinct.index((o.node, o.axes)) for o in made.outputs]
+    made = replace(made, outputs=tuple(made.outputs[held.index(i)] for i in range(len(distinct))))
+    return Function(made, key_of("gradient", places, inner), list(read), held)
 
 
 def _outputs(diagram: Diagram, back: Backward) -> Iterator[tuple[int, Keepable]]:

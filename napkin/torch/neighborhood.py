@@ -12,11 +12,10 @@ import torch
 
 from napkin.errors import InputError
 from napkin.keys.neighbors import PerAxis, PerAxisFlag, windows
-from napkin.run.prepared import Prepared, facts, row_major
+from napkin.run.prepared import facts
+from napkin.torch.calls import Arranged, graph_call, in_order, known_call
 from napkin.torch.diagrams import Parameters
-from napkin.torch.given import Captured, beside_tensors, captured, in_autocast, scalar
-from napkin.torch.keys import built
-from napkin.torch.ops import arranged_call, graph_call, remember
+from napkin.torch.given import beside_tensors, captured, in_autocast, scalar
 
 RANK = 5
 """Axes of a tensor that descriptors serve; a batch of one is left out to stay within."""
@@ -27,8 +26,6 @@ _PERFORMANCE = frozenset({
     "run_persistent_kernel", "kernel_schedule", "torch_compile",
 })  # fmt: skip
 """What NATTEN's functions take to choose among its kernels."""
-
-_WARM: dict[Any, Prepared] = {}
 
 Tensors = Sequence[torch.Tensor]
 
@@ -65,7 +62,14 @@ def _over(dims: int, about: str):
         scalars = () if scale is None else (scalar(name, "scale", scale),)
         window = kernel_size, stride, dilation, is_causal
         seen = captured(name, tensors)
-        out = _outputs(seen, dims, in_autocast(tensors), window, scalars, return_lse)
+        tensors = in_autocast(tensors)
+        arrange = partial(_arranged, dims, tensors, window, bool(scalars), return_lse)
+        if seen == "graph":
+            out = graph_call("neighborhood", arrange(), scalars)
+        else:
+            how = *map(_plain, window), return_lse, beside_tensors(scalars)
+            known = name, *how, *map(facts, tensors)
+            out = known_call("neighborhood", known, seen, tensors, scalars, arrange)
         return tuple(out) if return_lse else out[0]
 
     attend.__name__ = attend.__qualname__ = name
@@ -131,35 +135,6 @@ def checked(
     )
 
 
-def _outputs(
-    seen: Captured,
-    dims: int,
-    tensors: Tensors,
-    window: Window,
-    scalars: tuple[float, ...],
-    lse: bool,
-) -> list[torch.Tensor]:
-    """The outputs, of a node of a graph, of a call whose derivatives are recorded, or of launches
-    that are worked out once for each kind of call."""
-    arrange = partial(_arranged, dims, tensors, window, bool(scalars), lse)
-    if seen == "graph":
-        arguments, views, shapes = arrange()
-        out = graph_call("neighborhood", arguments, views, scalars)
-        return [t.reshape(shape) for t, shape in zip(out, shapes, strict=True)]
-    known = (dims, *map(_plain, window), beside_tensors(scalars), lse, *map(facts, tensors))
-    if seen == "recorded":
-        out, shapes = arranged_call("neighborhood", known, tensors, scalars, arrange)
-        return [t.view(shape) for t, shape in zip(out, shapes, strict=True)]
-    found = _WARM.get(known)
-    if found is None:
-        arguments, views, shapes = arrange()
-        made = built("neighborhood", *arguments)
-        layouts = [row_major(shape) for shape in shapes]
-        named = dict(zip(["scale"], scalars, strict=False))
-        found = remember(_WARM, known, made.prepare(views, named, layouts))
-    return found(tensors)
-
-
 def _plain(value: Any) -> Any:
     """A parameter as a key: the whole numbers that it holds at this call."""
     if value is None or isinstance(value, int):
@@ -169,10 +144,6 @@ def _plain(value: Any) -> Any:
     with contextlib.suppress(TypeError):
         return operator.index(value)
     return object()  # like no other, so that it is looked at
-
-
-Arranged = tuple[tuple[Any, ...], list[torch.Tensor], list[list[int]]]
-"""Arguments of the builder, tensors as its diagram takes them, shapes of the outputs."""
 
 
 def _arranged(dims: int, tensors: Tensors, given: Window, scaled: bool, lse: bool) -> Arranged:
@@ -199,7 +170,8 @@ def _arranged(dims: int, tensors: Tensors, given: Window, scaled: bool, lse: boo
     results = [f"{front}{queries} {ours} {wide}"] + [f"{front}{queries} {ours}"] * lse
     shape = [*query.shape[:-1], value.shape[-1]]
     shapes = [shape, shape[:-1]] if lse else [shape]
-    return (f"{', '.join(parts)} -> {', '.join(results)}", window, scaled, lse), views, shapes
+    arguments = f"{', '.join(parts)} -> {', '.join(results)}", window, scaled, lse
+    return Arranged(arguments, views, list(map(in_order, shapes)))
 
 
 def _check(name: str, tensors: Tensors, window: Parameters) -> None:

@@ -36,8 +36,14 @@ _LIBRARY.define(
 # 17 us a call, and 5 as it is (torch 2.13, CPU).
 def _run(arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]) -> list[torch.Tensor]:
     """The outputs of a diagram."""
-    out = warm(called(key), arrays, tuple(scalars))(arrays)
-    # Equal outputs are one tensor, but a graph's operator has to give each its own.
+    return distinct(warm(called(key), arrays, tuple(scalars))(arrays))
+
+
+def distinct(out: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs of a call: equal ones are one tensor, but a graph's operator has to give each its
+    own, and so has a call of which derivatives are recorded."""
+    if len(out) == 1:
+        return out
     first = {id(t): i for i, t in reversed(list(enumerate(out)))}
     return [t if first[id(t)] == i else t.clone() for i, t in enumerate(out)]
 
@@ -49,43 +55,39 @@ def _results(
     return called(key).results(arrays)
 
 
-class _Recorded(torch.autograd.Function):
-    """The operator where derivatives are recorded: its backward runs the gradient of its diagram,
-    on the same arrays and the cotangents that arrive."""
+class Call:
+    """A call of the operator of which derivatives are recorded.
 
-    @staticmethod
-    def forward(ctx: Any, key: str, scalars: Sequence[float], *arrays: torch.Tensor) -> Any:
+    Attributes:
+        key: the function's.
+        scalars: in the diagram's order.
+    """
+
+    def __init__(self, key: str, scalars: tuple[float, ...]) -> None:
+        self.key, self.scalars = key, scalars
+
+    def outputs(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The outputs, each a tensor of its own, in a place where nothing is recorded."""
         with _below_autograd():
-            out = tuple(_executed(arrays, key, scalars))
-        kept = _kept(key, _places(ctx.needs_input_grad[2:]))
-        ctx.set_materialize_grads(False)
-        ctx.call = key, scalars, kept
-        ctx.save_for_backward(*arrays, *(out[i] for i in kept))
-        return out
+            return _executed(arrays, self.key, self.scalars)
 
-    @staticmethod
-    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
-        key, scalars, kept = ctx.call
-        if is_gradient(key):
-            raise InputError(
-                f"{called(key).diagram.name}: a gradient of a gradient is asked for, and the "
-                "backward pass has none; differentiate once, without create_graph=True"
-            )
-        wanted = _places(ctx.needs_input_grad[2:])
-        given = {i: g for i, g in enumerate(cotangents) if g is not None}
-        saved, count = ctx.saved_tensors, len(ctx.needs_input_grad) - 2
-        by_place: dict[int, torch.Tensor] = {}
-        if given:
-            made = _gradient_key(key, wanted, tuple(given), kept)
-            outputs = dict(zip(kept, saved[count:], strict=True))
-            more = [outputs[i] for i in called(made).kept or ()]
-            found = _executed([*saved[:count], *given.values(), *more], made, scalars)
-            by_place = dict(zip(wanted, found, strict=True))
-        return None, None, *(by_place.get(i) for i in range(count))
+    def gradients(
+        self,
+        made: Function,
+        arrays: list[torch.Tensor],
+        wanted: Sequence[int],
+        places: tuple[int, ...],
+    ) -> list[torch.Tensor]:
+        """The gradients by some inputs.
 
-
-def _places(needed: Sequence[bool]) -> tuple[int, ...]:
-    return tuple(i for i, yes in enumerate(needed) if yes)
+        Args:
+            made: what computes them.
+            arrays: the inputs, cotangents, and outputs that are kept.
+            wanted: the places of these inputs.
+            places: of the outputs that the cotangents are of, and of those that are kept.
+        """
+        found = _executed(arrays, made.key, self.scalars)
+        return [found[i] for i in made.held]
 
 
 def _executed(arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]) -> Any:
@@ -94,15 +96,65 @@ def _executed(arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]
     return (run if seen else _run)(arrays, key, scalars)
 
 
-@lru_cache(maxsize=MOST)
-def _gradient_key(
-    key: str, wanted: tuple[int, ...], given: tuple[int, ...], kept: tuple[int, ...]
-) -> str:
-    return key_of("gradient", "/".join(map(places_of, (wanted, given, kept))), key)
+class _Recorded(torch.autograd.Function):
+    """A call where derivatives are recorded: its backward runs the gradient of its diagram, on the
+    same arrays and the cotangents that arrive."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, *arrays: torch.Tensor) -> Any:
+        out = tuple(call.outputs(arrays))
+        kept = _kept(call.key, ctx.needs_input_grad[1:])
+        ctx.set_materialize_grads(False)
+        ctx.call = call, kept
+        ctx.save_for_backward(*arrays, *(out[i] for i in kept))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
+        call, kept = ctx.call
+        needed = ctx.needs_input_grad[1:]
+        given = tuple(i for i, g in enumerate(cotangents) if g is not None)
+        if not given:
+            return (None,) * (1 + len(needed))
+        made, saved, count = (
+            _gradient(call.key, needed, given, kept),
+            ctx.saved_tensors,
+            len(needed),
+        )
+        more = made.kept or ()
+        arrays = [
+            *saved[:count],
+            *(cotangents[i] for i in given),
+            *(saved[count + kept.index(i)] for i in more),
+        ]
+        found: list[Any] = [None] * (1 + count)
+        wanted = _places(needed)
+        gradients = call.gradients(made, arrays, wanted, (*given, *more))
+        for i, t in zip(wanted, gradients, strict=True):
+            found[1 + i] = t
+        return tuple(found)
+
+
+def _places(needed: Sequence[bool]) -> tuple[int, ...]:
+    return tuple(i for i, yes in enumerate(needed) if yes)
 
 
 @lru_cache(maxsize=MOST)
-def _kept(key: str, wanted: tuple[int, ...]) -> tuple[int, ...]:
+def _gradient(
+    key: str, needed: tuple[bool, ...], given: tuple[int, ...], kept: tuple[int, ...]
+) -> Function:
+    """The gradient of a function by some of its inputs, from cotangents of some of its outputs."""
+    if is_gradient(key):
+        raise InputError(
+            f"{called(key).diagram.name}: a gradient of a gradient is asked for, and the backward "
+            "pass has none; differentiate once, without create_graph=True"
+        )
+    places = "/".join(map(places_of, (_places(needed), given, kept)))
+    return called(key_of("gradient", places, key))
+
+
+@lru_cache(maxsize=MOST)
+def _kept(key: str, needed: tuple[bool, ...]) -> tuple[int, ...]:
     """The outputs that the backward of a function reads, where all of them count or one alone; none
     where it has no gradient, which the backward says."""
     outputs = called(key).diagram.outputs
@@ -111,7 +163,7 @@ def _kept(key: str, wanted: tuple[int, ...]) -> tuple[int, ...]:
     found = set[int]()
     for given in counted:
         with contextlib.suppress(NapkinError):
-            found |= {*(called(_gradient_key(key, wanted, given, real)).kept or ())}
+            found |= {*(_gradient(key, needed, given, real).kept or ())}
     return tuple(sorted(found))
 
 
@@ -124,12 +176,13 @@ def _recorded(
         # A transform of torch.func has brought the call here for its level: `Function.apply` would
         # start them all again.
         with enable_single_level_autograd_function():
-            return list(_of_this_level(key, tuple(scalars), *arrays))
+            return list(recorded(Call(key, tuple(scalars)), *arrays))
     with _below_autograd():
-        return run(arrays, key, scalars)
+        return _executed(arrays, key, scalars)
 
 
-_of_this_level: Any = super(torch.autograd.Function, _Recorded).apply  # pyright: ignore
+recorded: Any = super(torch.autograd.Function, _Recorded).apply  # pyright: ignore
+"""The outputs of a `Call`, the first argument, on tensors, the others."""
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd  # pyright: ignore
 
 
@@ -152,56 +205,7 @@ torch.library.register_vmap("napkin::run", _each, lib=_LIBRARY)
 run: Callable[..., list[torch.Tensor]] = torch.ops.napkin.run.default
 
 
-def graph_call(
-    family: str,
-    arguments: tuple[Any, ...],
-    arrays: Sequence[torch.Tensor],
-    scalars: Sequence[float],
-) -> list[torch.Tensor]:
-    """A family's function as a node of the graph that is being captured."""
-    return run(arrays, f"{family}{arguments!r}", scalars)
-
-
-def recorded_call(
-    key: str, arrays: Sequence[torch.Tensor], scalars: tuple[float, ...]
-) -> Sequence[torch.Tensor]:
-    """The outputs of a call of which derivatives are recorded, and nothing else sees it: torch's
-    dispatcher is passed by."""
-    return _of_this_level(key, scalars, *arrays)
-
-
-Shape = tuple[int, ...]
-Arranged = tuple[tuple[Any, ...], Sequence[torch.Tensor], Any]
-"""Arguments of a family's builder, tensors as its diagram takes them, and what else is known of
-calls on tensors like these."""
-
-_ARRANGED: dict[Any, tuple[str, list[Shape], Any]] = {}
-
-
-def arranged_call(
-    family: str,
-    known: Any,
-    tensors: Sequence[torch.Tensor],
-    scalars: tuple[float, ...],
-    arrange: Callable[[], Arranged],
-) -> tuple[Sequence[torch.Tensor], Any]:
-    """As `recorded_call`, of a family's function, and what else `arrange` says, which is asked once
-    for each kind of call.
-
-    Args:
-        known: what the arrangement depends on.
-    """
-    found = _ARRANGED.get((family, known))
-    if found is None:
-        arguments, views, more = arrange()
-        found = f"{family}{arguments!r}", [tuple(v.shape) for v in views], more
-        remember(_ARRANGED, (family, known), found)
-    key, shapes, more = found
-    views = [t if t.shape == s else t.view(s) for t, s in zip(tensors, shapes, strict=True)]
-    return recorded_call(key, views, scalars), more
-
-
-_WARM: dict[tuple[Any, ...], Prepared] = {}
+_WARM: dict[tuple[Any, ...], Any] = {}
 
 
 def warm(
@@ -211,8 +215,7 @@ def warm(
     key = (function, beside_tensors(scalars), *map(facts, arrays))
     found = _WARM.get(key)
     if found is None:
-        named = dict(zip(function.diagram.scalars, scalars, strict=True))
-        found = remember(_WARM, key, function.prepare(arrays, named))
+        found = remember(_WARM, key, function.prepare(arrays, function.named(scalars)))
     return found
 
 

@@ -5,6 +5,7 @@ A record says which axes the tensors of a call have; the rest is one way for all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +14,11 @@ from typing import Any, Literal
 import torch
 
 from napkin.errors import InputError
-from napkin.run.prepared import Prepared, facts, row_major
+from napkin.run.prepared import facts
 from napkin.torch.call_axes import Seen, joined, seen_axes
+from napkin.torch.calls import Arranged, graph_call, in_order, known_call
 from napkin.torch.dtypes import REAL
 from napkin.torch.given import autocast_type, beside_tensors, captured, in_autocast, scalar
-from napkin.torch.keys import built
-from napkin.torch.ops import arranged_call, graph_call, remember
-
-_WARM: dict[Any, Prepared] = {}
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -54,9 +52,16 @@ class _Rows:
     hint: str = ""
 
     def __call__(
-        self, given: Mapping[str, torch.Tensor | None], **scalars: Any
-    ) -> list[torch.Tensor]:
-        """The outputs of a call, of tensors by the names of inputs, and scalars."""
+        self,
+        given: Mapping[str, torch.Tensor | None],
+        split: tuple[int, ...] = (),
+        **scalars: Any,
+    ) -> Sequence[torch.Tensor]:
+        """The outputs of a call, of tensors by the names of inputs, and scalars.
+
+        Args:
+            split: the sizes of two axes that are the last one of tensors as large, and of outputs.
+        """
         names = [n for n, t in given.items() if t is not None or n not in self.optional]
         tensors: list[Any] = [given[n] for n in names]
         seen = captured(self.name, tensors)
@@ -65,36 +70,24 @@ class _Rows:
         if self.casts == "down":
             tensors = list(in_autocast(tensors))
         named = dict(zip(names, tensors, strict=True))
+        arrange = partial(self._arranged, named, tuple(scalars), up, split)
         if seen == "graph":
-            arguments, views, shapes = self._arranged(named, tuple(scalars), up)
-            out = graph_call("rows", arguments, views, values)
-            return [t.reshape(s) for t, s in zip(out, shapes, strict=True)]
+            return graph_call("rows", arrange(), values)
         known = (self, *names, *scalars, up, beside_tensors(values), *map(facts, tensors))
-        if seen == "recorded":
-            arrange = partial(self._arranged, named, tuple(scalars), up)
-            out, shapes = arranged_call("rows", known, tensors, values, arrange)
-            return [t.view(s) for t, s in zip(out, shapes, strict=True)]
-        found = _WARM.get(known)
-        if found is None:
-            found = remember(_WARM, known, self._prepared(named, scalars, values, up))
-        return found(tensors)
-
-    def _prepared(
-        self,
-        named: Mapping[str, torch.Tensor],
-        scalars: Mapping[str, Any],
-        values: tuple[float, ...],
-        up: bool,
-    ) -> Prepared:
-        arguments, views, shapes = self._arranged(named, tuple(scalars), up)
-        layouts = [row_major(s) for s in shapes]
-        numbers = dict(zip(scalars, values, strict=True))
-        return built("rows", *arguments).prepare(views, numbers, layouts)
+        return known_call("rows", known, seen, tensors, values, arrange)
 
     def _arranged(
-        self, given: Mapping[str, torch.Tensor], scalars: tuple[str, ...], up: bool
-    ) -> tuple[tuple[Any, ...], list[torch.Tensor], list[list[int]]]:
-        """Arguments of the builder, tensors as its diagram takes them, shapes of the outputs."""
+        self,
+        given: Mapping[str, torch.Tensor],
+        scalars: tuple[str, ...],
+        up: bool,
+        split: tuple[int, ...],
+    ) -> Arranged:
+        """How a call is computed."""
+        whole = math.prod(split)
+        if split:
+            given = {n: t.unflatten(-1, split) if t.dim() and t.shape[-1] == whole else t
+                     for n, t in given.items()}  # fmt: skip
         lead, sizes = self._sizes(given)
         bare = not lead  # one row
         lead = lead or ["n"]
@@ -121,7 +114,9 @@ class _Rows:
         shapes = [[sizes[a] for a in ([] if bare else lead) + o] for o in outputs]
         wide = (up, second, second)[: len(outputs)]
         arguments = self.name, signature, tuple(given), scalars, wide
-        return arguments, [t for t, _ in seen], shapes
+        if split:
+            shapes = [[*s[:-2], whole] for s in shapes]
+        return Arranged(arguments, [t for t, _ in seen], list(map(in_order, shapes)))
 
     def _sizes(self, given: Mapping[str, torch.Tensor]) -> tuple[list[str], dict[str, int]]:
         """The axes of rows, and the sizes of all axes; every tensor is held against them."""
@@ -352,9 +347,8 @@ def rotary(
     half = x.shape[-1] // 2
     pair, sizes = ("h p", (half, 2)) if interleaved else ("p h", (2, half))
     whole = all(t.dim() and t.shape[-1] == 2 * half for t in (cos, sin))
-    cos, sin = (t.unflatten(-1, sizes) if whole else t for t in (cos, sin))
-    given = {"x": x.unflatten(-1, sizes), "cos": cos, "sin": sin}
-    return _ROTARY[f"{pair}, {pair if whole else 'h'}"](given)[0].reshape(x.shape)
+    rows = _ROTARY[f"{pair}, {pair if whole else 'h'}"]
+    return rows({"x": x, "cos": cos, "sin": sin}, sizes)[0]
 
 
 def _last(name: str, what: str, t: torch.Tensor, dim: int) -> torch.Tensor:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from napkin.errors import InputError
-from napkin.run.prepared import Layout, Prepared, facts, row_major
+from napkin.run.prepared import facts
 from napkin.torch.call_axes import Seen, joined, seen_axes
+from napkin.torch.calls import Arranged, Result, graph_call, known_call
 from napkin.torch.given import beside_tensors, captured, causal_bias, in_autocast, same, scalar
-from napkin.torch.keys import built
-from napkin.torch.ops import arranged_call, graph_call, remember
-
-_WARM: dict[Any, Prepared] = {}
 
 
 def attention(
@@ -62,49 +59,11 @@ def attention(
     seen = captured("attention", tensors)
     tensors = in_autocast(tensors)
     scalars = () if scale is None else (scalar("attention", "scale", scale),)
+    arrange = partial(_arranged, tensors, causal, bool(scalars), enable_gqa)
     if seen == "graph":
-        made = _arranged(tensors, causal, bool(scalars), enable_gqa)
-        (out,) = graph_call("attention", made.arguments, made.views, scalars)
-        return made.shown(out)
-    known = (causal, bool(enable_gqa), beside_tensors(scalars), *map(facts, tensors))
-    if seen == "recorded":
-
-        def arrange() -> tuple[Any, ...]:
-            made = _arranged(tensors, causal, bool(scalars), enable_gqa)
-            return made.arguments, made.views, replace(made, views=[])
-
-        (out,), made = arranged_call("attention", known, tensors, scalars, arrange)
-        return made.shown(out)
-    found = _WARM.get(known)
-    if found is None:
-        made = _arranged(tensors, causal, bool(scalars), enable_gqa)
-        function = built("attention", *made.arguments)
-        named = dict(zip(["scale"], scalars, strict=False))
-        layout = permuted(made.shape, made.order)
-        found = remember(_WARM, known, function.prepare(made.views, named, [layout]))
-    return found(tensors)[0]
-
-
-@dataclass(frozen=True)
-class Arranged:
-    """How a call is computed.
-
-    Attributes:
-        arguments: those of the diagram's builder.
-        views: the tensors as the diagram takes them.
-        shape: of the output.
-        order: its axes, as they lie in memory.
-    """
-
-    arguments: tuple[Any, ...]
-    views: list[torch.Tensor]
-    shape: list[int]
-    order: list[int]
-
-    def shown(self, out: torch.Tensor) -> torch.Tensor:
-        """The output of the diagram in the shape of the call's."""
-        stored = out.reshape([self.shape[i] for i in self.order])
-        return stored.permute([self.order.index(i) for i in range(len(self.order))])
+        return graph_call("attention", arrange(), scalars)[0]
+    known = ("attention", causal, bool(enable_gqa), beside_tensors(scalars), *map(facts, tensors))
+    return known_call("attention", known, seen, tensors, scalars, arrange)[0]
 
 
 def _arranged(
@@ -129,7 +88,8 @@ def _arranged(
         parts[-1] += _kind(tensors[3], tensors[0])
     signature = f"{', '.join(parts)} -> {' '.join(out)}"
     causal = "self" if causal and same(sizes["q"], sizes["x"]) else causal
-    return Arranged((signature, masked, causal, scaled), [t for t, _ in seen], shape, order)
+    arguments = signature, masked, causal, scaled
+    return Arranged(arguments, [t for t, _ in seen], [Result(shape, order)])
 
 
 def _check(tensors: Sequence[torch.Tensor], causal: str) -> None:
@@ -268,10 +228,3 @@ def memory_order(query: torch.Tensor, shape: Sequence[int]) -> list[int]:
         if shape[i] == 1:
             order.insert(order.index(i + 1), i)
     return order
-
-
-def permuted(shape: Sequence[int], order: Sequence[int]) -> Layout:
-    """The layout of a tensor of this shape whose axes lie in memory in that order."""
-    steps = row_major([shape[i] for i in order])[1]
-    by_axis = dict(zip(order, steps, strict=True))
-    return tuple(shape), tuple(by_axis[i] for i in range(len(shape)))

@@ -146,7 +146,11 @@ def test_every_rule_that_a_plan_applies_is_verified(monkeypatch: pytest.MonkeyPa
     sizes = {"q": 64, "x": 64, "d": 16, "v": 16}
     for diagram in (everything, dilated(), load("l1_attention")):
         ready = prepare(diagram)
-        for term in (exact(ready, "fp16"), ready, *refactorings(ready.outputs, ready.names, sizes)):
+        for term in (
+            exact(ready, "fp16", sizes),
+            ready,
+            *refactorings(ready.outputs, ready.names, sizes),
+        ):
             known = sizes | {new: sizes[old] for new, old in getattr(term, "same_size", {}).items()}
             list(labellings("k", term.outputs, term.names, known))
     assert {"expand", "order contractions", "keep scores exact", "separate"} <= seen

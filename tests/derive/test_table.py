@@ -89,7 +89,7 @@ def compared() -> Iterable[Instance]:
 
 
 def scores() -> Iterable[Instance]:
-    return TABLE["keep scores exact"].matches([of("exp", total(A, "x"))])
+    return TABLE["keep scores exact"].matches([of("exp", total(A, "x"))], "fp16", {"x": 4, "q": 4})
 
 
 def contractions() -> Iterable[Instance]:

@@ -21,7 +21,8 @@ import napkin.torch as nkt
 from napkin.run import cache_folder, launching
 from napkin.run.launching import Launch
 from napkin.run.prepared import OnCuda
-from napkin.torch import ops, scaled_dot_product
+from napkin.torch import calls as arranged
+from napkin.torch import ops
 
 HOOKS = slice(6, 9)
 """The metadata and the hooks of a launch, among what Triton's launchers are given."""
@@ -43,8 +44,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What launchers are given, on a GPU that is played."""
-    for room in (scaled_dot_product, ops):
-        monkeypatch.setattr(room, "_WARM", {})
+    for room, table in ((ops, "_WARM"), (arranged, "_CALLS")):
+        monkeypatch.setattr(room, table, {})
     cache_folder.module_of.cache_clear()  # kernels that were compiled keep their launchers
     found: list[Any] = []
     with played(lambda *call: found.append(list(call))):
@@ -54,7 +55,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
 def launch_of(*tensors: torch.Tensor) -> tuple[Launch, list[Any]]:
     """The launch of an attention, and its arguments."""
     nkt.attention(*tensors)
-    (made,) = scaled_dot_product._WARM.values()
+    (made,) = [call.prepared for call in arranged._CALLS.values()]
     assert isinstance(made, OnCuda)
     (launch,) = made.launches
     return launch, launch.bound(made.tensors(tensors))

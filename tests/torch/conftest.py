@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from napkin.torch import ops  # noqa: E402
+from napkin.torch import calls, ops  # noqa: E402
 from napkin.torch.function import Function  # noqa: E402
 from napkin.torch.reference import evaluation  # noqa: E402
 
@@ -29,16 +29,26 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operator evaluates diagrams in float64, of gradients too, in place of their kernels: what
     is left is how the room asks for derivatives."""
 
-    def warm(function: Function, arrays: Sequence[Any], scalars: Sequence[float]) -> Any:
-        f = function.diagram
+    def prepare(
+        self: Function, arrays: Sequence[Any], scalars: Any, layouts: Sequence[Any] | None = None
+    ) -> Any:
+        f = self.diagram
         sizes = f.sizes_of([tuple(a.shape) for a in arrays])
-        made = evaluation(f, sizes, dict(zip(f.scalars, scalars, strict=True)))
+        made, seen = evaluation(f, sizes, scalars), [(a.shape, a.stride()) for a in arrays]
 
         def run(given: Sequence[Any]) -> list[Any]:
-            found = made(*(t.double() if t.is_floating_point() else t for t in given))
+            views = [t.detach().as_strided(*s) for t, s in zip(given, seen, strict=True)]
+            found = made(*(t.double() if t.is_floating_point() else t for t in views))
             dtype = next(t.dtype for t in given if t.is_floating_point())
-            return [t.to(dtype).clone(memory_format=torch.contiguous_format) for t in found]
+            out = [t.to(dtype).clone(memory_format=torch.contiguous_format) for t in found]
+            return (
+                [t.as_strided(*how) for t, how in zip(out, layouts, strict=True)]
+                if layouts
+                else out
+            )
 
         return run
 
-    monkeypatch.setattr(ops, "warm", warm)
+    monkeypatch.setattr(Function, "prepare", prepare)
+    for room, table in ((ops, "_WARM"), (calls, "_CALLS")):
+        monkeypatch.setattr(room, table, {})

@@ -119,4 +119,4 @@ def test_batches_and_heads_that_lie_as_one_are_one_axis(heads_first: bool, axes:
     made = _arranged([q, k, v], "", False, False)
     assert made.arguments[0].startswith(axes)
     assert {t.data_ptr() for t in made.views} == {t.data_ptr() for t in (q, k, v)}
-    assert made.shape == [2, 3, 16, 16]
+    assert made.results[0].shape == [2, 3, 16, 16]

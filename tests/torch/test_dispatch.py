@@ -14,7 +14,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 import napkin as nk
 import napkin.torch as nkt
 from napkin.run import prepared
-from napkin.torch import function, ops, scaled_dot_product
+from napkin.torch import calls as arranged
+from napkin.torch import function, ops
 from napkin.torch.ops import remember
 
 
@@ -44,8 +45,8 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
     monkeypatch.setattr(prepared, "module_of", lambda _: noted)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    for room in (scaled_dot_product, ops):
-        monkeypatch.setattr(room, "_WARM", {})
+    for room, table in ((ops, "_WARM"), (arranged, "_CALLS")):
+        monkeypatch.setattr(room, table, {})
     return noted
 
 

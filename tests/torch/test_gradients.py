@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import napkin as nk
 import napkin.torch as nkt
-from napkin.torch.keys import _FUNCTIONS, called, key_of
+from napkin.torch.keys import _FUNCTIONS, built, called, key_of
 
 WORDS = torch.tensor([2, 0, 3])
 
@@ -182,12 +182,14 @@ def test_its_backward_reads_the_output_and_stores_no_scores(query: torch.Tensor)
 
 def test_recorded_calls_pass_the_dispatcher_by(monkeypatch: Any) -> None:
     """And tensors are arranged once for each kind of call."""
+    from napkin.torch import calls as arranged
     from napkin.torch import ops, rows, scaled_dot_product
 
     def none(*_: Any) -> Any:
         raise AssertionError("the operator is called")
 
-    monkeypatch.setattr(ops, "run", none)
+    for module in (ops, arranged):
+        monkeypatch.setattr(module, "run", none)
     q = torch.randn(2, 20, 2, 16, requires_grad=True)
     heads = q.transpose(1, 2)
     calls: list[Callable[[torch.Tensor], Any]] = [
@@ -203,6 +205,42 @@ def test_recorded_calls_pass_the_dispatcher_by(monkeypatch: Any) -> None:
         torch.testing.assert_close(torch.autograd.grad(f(heads).sum(), q)[0], wanted)
     with pytest.raises(AssertionError):  # other strides
         nkt.swiglu(q, q)
+
+
+def test_cotangents_of_any_strides(in_float64: None) -> None:
+    """Those that no view has with the axes of the diagram are copied, at every call."""
+    q, k, every = (torch.randn(2, h, 20, 16, requires_grad=True) for h in (4, 2, 4))
+
+    def found(attend: Any, cotangent: torch.Tensor) -> Any:
+        shared = attend(q, k, k, enable_gqa=True), attend(q, every, every)
+        return torch.autograd.grad(shared, (q, k, every), (cotangent,) * 2)
+
+    for cotangent in (
+        torch.randn(2, 6, 20, 20)[:, 1:5, :, 2:18],
+        torch.ones(2, 1, 20, 1).expand(2, 4, 20, 16),
+        torch.randn(16, 20, 4, 2).permute(3, 2, 1, 0),
+        torch.randn(4 * 2 * 20 * 16 + 9).as_strided((2, 4, 20, 16), (640, 3, 32, 2)),
+    ):
+        want = found(scaled_dot_product_attention, cotangent)
+        for _ in range(2):
+            torch.testing.assert_close(found(nkt.attention, cotangent), want)
+
+
+def test_equal_gradients_are_one_output(in_float64: None) -> None:
+    x, stream = (torch.randn(4, 10, requires_grad=True) for _ in range(2))
+
+    def total(x: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
+        return nkt.rms_norm(x, residual=stream)[0].sin().sum()
+
+    found = torch.autograd.grad(total(x, stream), (x, stream))
+    assert found[0].data_ptr() == found[1].data_ptr()
+    rows = built(
+        "rows", "rms_norm", "n d, n d -> n d, n d", ("x", "residual"), ("eps",), (False,) * 2
+    )
+    made = called(key_of("gradient", "0,1/0/", rows.key))
+    assert (len(made.diagram.outputs), made.held) == (1, [0, 0])
+    each = torch.func.vmap(torch.func.grad(total, (0, 1)))(x, stream)
+    torch.testing.assert_close(each, found)
 
 
 def test_graphs_and_checkpoints(query: torch.Tensor) -> None:

@@ -12,11 +12,16 @@ scans pass in float32 where the type has a smaller range, and so does what is co
 along the same axes, such as 1 / sqrt(sum). The result of a matrix product has the plan's type: it
 is as large as the arrays, and is mostly an operand of another product, which has that type in any
 case.
+
+One number for each row of an array that is read passes so, too: the rounding of such a mean may be
+more than is left of a difference from it, as of the gradients of a softmax, and it takes next to no
+memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.algebra.contraction import in_axes
 from napkin.algebra.rule import Change, node_rule
@@ -30,11 +35,23 @@ from napkin.ir.types import LARGEST
 _MOVED = frozenset({"rename", "compress", "spread", "take"})
 """Operators that say where values lie."""
 
+SMALL = 8
+"""What has this many times fewer values than an array that has its axes passes in float32."""
 
-def _change(roots: Sequence[Node], dtype: str = "fp16") -> Change:
+
+def is_small(axes: Iterable[str], read: Iterable[Node], sizes: Mapping[str, int]) -> bool:
+    """Whether an array with these axes takes next to no memory beside one that is read, as numbers
+    of its rows do."""
+    own = {*axes}
+    values = math.prod(sizes[a] for a in own)
+    rows = (n.axes for n in read if own <= {*n.axes})
+    return any(SMALL * values <= math.prod(sizes[a] for a in each) for each in rows)
+
+
+def _change(roots: Sequence[Node], dtype: str, sizes: Mapping[str, int]) -> Change:
     """A cast to fp32 on each term of `exact_terms`. That says how it is stored, where it is; a
     kernel that computes it has no use for the cast."""
-    found = exact_terms(roots, dtype)
+    found = exact_terms(roots, dtype, sizes)
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old not in found:
@@ -44,18 +61,35 @@ def _change(roots: Sequence[Node], dtype: str = "fp16") -> Change:
     return change
 
 
-def exact_terms(roots: Sequence[Node], dtype: str) -> set[Node]:
+def exact_terms(roots: Sequence[Node], dtype: str, sizes: Mapping[str, int]) -> set[Node]:
     """The terms that are stored in float32, where they are stored, in a plan of this type."""
-    if dtype == "fp32":
-        return set()
-    return _below_steep(roots) | (_beyond(roots) if dtype in LARGEST else set())
+    return set() if dtype == "fp32" else _rounded_far(roots, dtype) | _small(roots, sizes)
 
 
 def read_exactly(roots: Iterable[Node], dtype: str) -> set[Node]:
-    """The same of terms with composites, composites among them."""
+    """The same of terms with composites, composites among them, but for those of few values."""
+    if dtype == "fp32":
+        return set()
     opened = expanded(roots)
-    found = exact_terms([opened[n] for n in list(opened)], dtype)
+    found = _rounded_far([opened[n] for n in list(opened)], dtype)
     return {n for n, plain in opened.items() if plain in found}
+
+
+def _rounded_far(roots: Sequence[Node], dtype: str) -> set[Node]:
+    return _below_steep(roots) | (_beyond(roots) if dtype in LARGEST else set())
+
+
+def _small(roots: Sequence[Node], sizes: Mapping[str, int]) -> set[Node]:
+    """The terms that a kernel computes, with few values."""
+    order = list(postorder(roots))
+    read = [n for n in order if is_read(n) or n.op == "rename"]
+    return {n for n in order if _computed(n) and is_small(n.axes, read, sizes)}
+
+
+def _computed(n: Node) -> bool:
+    """Whether a term is a real array that a kernel computes, whose type nobody chose."""
+    own = n.op in POINTWISE or n.op in REDUCTIONS or n.op in SCANS
+    return own and n.kind == "real" and n.op != "cast" and not n.constant
 
 
 def _below_steep(roots: Iterable[Node]) -> set[Node]:

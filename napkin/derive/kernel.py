@@ -108,8 +108,14 @@ class Kernel:
         return {s.place: s for s in self.splits if s.place in self.axes}
 
     def sized(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Sizes of the diagram's axes with those of the axes that were split."""
-        return sized(sizes, (*self.splits, *self.blocks))
+        """Sizes of the diagram's axes with those of the axes that were split or paired."""
+        known, twin = sized(sizes, (*self.splits, *self.blocks)), self.stream.twin
+        return known | {twin.name: twin.length} if twin else known
+
+    @cached_property
+    def twins(self) -> tuple[str, ...]:
+        """The second name of the streamed axis, if there is one."""
+        return (self.stream.twin.name,) if self.stream.twin else ()
 
     @cached_property
     def fills(self) -> tuple[Emit, ...]:
@@ -200,15 +206,15 @@ class Kernel:
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
-        """Every axis: grouped, streamed, held whole, filled."""
-        return (*self.group, *self.stream.axes, *self.whole, *self.slots)
+        """Every axis: grouped, streamed, held whole, filled, and a second name of the streamed."""
+        return (*self.group, *self.stream.axes, *self.whole, *self.slots, *self.twins)
 
     @cached_property
     def contractions(self) -> Mapping[Node, Contraction[str]]:
         """Every sum in axes, in an order in which they can run."""
         order = self.memory_order(self.axes)
         # One position of these is never a tile.
-        whole = frozenset(self.whole) - self.single
+        whole = frozenset((*self.whole, *self.twins)) - self.single
         sums = [n for n in postorder(self.terms) if n.op == "sum"]
         return {n: in_axes(n, order, whole, single=self.stepped) for n in sums}
 

@@ -17,6 +17,7 @@ from napkin.derive.rules.group import GROUP, TILE
 from napkin.derive.rules.materialise import STORED
 from napkin.derive.rules.nest import NESTED
 from napkin.derive.rules.order import ORDERED
+from napkin.derive.rules.pair import PAIRED
 from napkin.derive.rules.part import MERGED, PARTED
 from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
@@ -36,6 +37,7 @@ _ALL = (
     EXPANDED, READ, DISJOINT, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED,
     ALIKE, SPLIT, COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED,
     VISITED, PARTED, BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN, ADDED_PARTS, ACCUMULATED,
+    PAIRED,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

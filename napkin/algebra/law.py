@@ -36,9 +36,7 @@ def chunks(stream: Stream, parts: Sequence[range], sizes: Mapping[str, int]) -> 
     """Pieces of the first streamed axis, with every position of the others."""
     first, *rest = stream.axes
     twins = [stream.twin.name] if stream.twin else []
-    return [
-        dict.fromkeys([first, *twins], p) | {a: range(sizes[a]) for a in rest} for p in parts
-    ]
+    return [dict.fromkeys([first, *twins], p) | {a: range(sizes[a]) for a in rest} for p in parts]
 
 
 def start(step: Pass, extents: Mapping[str, int]) -> States:

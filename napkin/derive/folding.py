@@ -49,7 +49,7 @@ class Folding:
     ) -> None:
         self.axes, self.names, self.twin = tuple(axes), dict(names), twin
         self.order = list(postorder(roots))
-        self.paired = contracted(self.order, roots, twin.axis) if twin else {}
+        self.paired: Mapping[Node, Node] = contracted(self.order, roots, twin.axis) if twin else {}
         self.pairs: dict[tuple[Node, int], Scanned] = {}
         self.folds = [n for n in self.order if n.op in REDUCTIONS and self.streamed(over(n))]
         self.scanning = set[Node]()

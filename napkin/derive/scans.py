@@ -96,5 +96,3 @@ def _stepped(alone: Node, p: int, folding: Held, stem: str) -> Node:
 def is_end(n: Node) -> bool:
     """Whether a reduction is the first or the last position of a chunk."""
     return n.op in EXTREMA and n.args[0].op == "index"
-
-

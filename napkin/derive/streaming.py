@@ -103,7 +103,9 @@ class _Streaming:
         loops = [p for p in loops if p.states or p.emits]
         if not loops:
             raise self._refuse(outputs[0][1], f"no output depends on {self.axis}")
-        return Stream(self.axes, tuple(loops), tuple(tails), tuple(self.separating.separations), twin)
+        return Stream(
+            self.axes, tuple(loops), tuple(tails), tuple(self.separating.separations), twin
+        )
 
     # --- refusals ---------------------------------------------------------------------------
 

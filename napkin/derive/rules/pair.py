@@ -1,12 +1,12 @@
 """Linear recurrences on a chunk by pairs of its positions: a state that is only read in products is
 never formed at every position.
 
-h_t = a_t h_(t-1) + b_t is, from the state h before the chunk, a sum over the positions of the chunk:
-h_t = (a_1 .. a_t) h + sum_(s <= t) (a_(s+1) .. a_t) b_s. Where b is a product and h_t is read by a sum
-of products, the sums change places: of queries and keys a number for each pair of positions is left,
-as in attention (arXiv 2312.06635, section 4; arXiv 2405.21060, section 6). So matrix products do what
-the recurrence of all numbers of the state did. No gate is divided by another one: the weights of
-pairs are themselves a recurrence, of the unit matrix.
+h_t = a_t h_(t-1) + b_t is a sum over the positions of a chunk and the state h before it:
+h_t = (a_1 .. a_t) h + sum_(s <= t) (a_(s+1) .. a_t) b_s. Where b is a product and h_t is read by a
+sum of products, the sums change places: of queries and keys a number for each pair of positions is
+left, as in attention (arXiv 2312.06635, section 4; arXiv 2405.21060, section 6). So matrix products
+do what the recurrence of all numbers of the state did. No gate is divided by another one: the
+weights of pairs are themselves a recurrence, of the unit matrix.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from napkin.algebra.fold import Twin
+from napkin.algebra.relabel import listed
 from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.algebra.terms import carrying
 from napkin.ir.infer import along, joined, pointwise, recurrence, renamed
@@ -65,7 +66,9 @@ def _is_outer(n: Node, axis: str) -> bool:
     return len(parts) > 1 and bool(state) and not any(state <= {*p.axes} for p in small)
 
 
-def _sums(n: Node, readers: Mapping[Node, Sequence[Node]], roots: set[Node]) -> Iterator[Node | None]:
+def _sums(
+    n: Node, readers: Mapping[Node, Sequence[Node]], roots: set[Node]
+) -> Iterator[Node | None]:
     """The sums that read a term, of products; None for what reads it otherwise."""
     if n in roots:
         yield None
@@ -157,4 +160,5 @@ PAIRED = Rule(
         "states are read by sums of products alone",
         "b is a product of arrays that each lack an axis of the state, as a does",
     ),
+    relabel=listed("pair", lambda m: (m.argument, m.value)),
 )

@@ -108,17 +108,24 @@ class Separation:
 
 @dataclass(frozen=True)
 class Twin:
-    """A streamed axis under a second name, for pairs of positions of one chunk.
+    """A streamed axis under other names, for pairs of positions of one chunk.
 
     Attributes:
         axis: the streamed axis.
-        name: its second name, which is held whole.
+        name: its name for the later position of a pair.
+        between: its name for a position between both.
         length: the positions of a chunk.
     """
 
     axis: str
     name: str
+    between: str
     length: int
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names beside its own."""
+        return self.name, self.between
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +137,7 @@ class Stream:
         passes: the loops, one after another; final results of one are known to the next.
         tails: outputs that do not carry the axis, over final ("new") states.
         separations: how the states were found.
-        twin: the second name of the axis, where positions of a chunk are paired.
+        twin: the other names of the axis, where positions of a chunk are paired.
     """
 
     axes: tuple[str, ...]

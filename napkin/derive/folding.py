@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from napkin.algebra.fold import State, Tag, Twin, state_leaf
 from napkin.algebra.terms import Uses, carrying, combined, extent, identity, is_count
 from napkin.derive.rules.divide import DIVIDED
-from napkin.derive.rules.pair import PAIRED, Scanned, contracted
+from napkin.derive.rules.pair import PAIRED, Scanned
+from napkin.derive.rules.solve import by_pairs
 from napkin.derive.scans import CARRIED, on_chunk
 from napkin.ir.infer import along, rebuilt
 from napkin.ir.names import numbered
@@ -34,7 +35,7 @@ class Folding:
         pass_of: the pass in which each reduction is known.
         running: the leaves of sums that are held running, by what they sum.
         stepped: the states after each step of a scan that is not linear, by the scan.
-        twin: the second name of the axis, where positions of a chunk are paired.
+        twin: other names of the axis, where positions of a chunk are paired.
         paired: the sums that read a scan by pairs, with the scan.
         pairs: the linear scans of each pass on a chunk.
     """
@@ -49,7 +50,7 @@ class Folding:
     ) -> None:
         self.axes, self.names, self.twin = tuple(axes), dict(names), twin
         self.order = list(postorder(roots))
-        self.paired: Mapping[Node, Node] = contracted(self.order, roots, twin.axis) if twin else {}
+        self.paired: Mapping[Node, Node] = by_pairs(self.order, roots, twin.axis) if twin else {}
         self.pairs: dict[tuple[Node, int], Scanned] = {}
         self.folds = [n for n in self.order if n.op in REDUCTIONS and self.streamed(over(n))]
         self.scanning = set[Node]()

@@ -110,12 +110,13 @@ class Kernel:
     def sized(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Sizes of the diagram's axes with those of the axes that were split or paired."""
         known, twin = sized(sizes, (*self.splits, *self.blocks)), self.stream.twin
-        return known | {twin.name: twin.length} if twin else known
+        return known | dict.fromkeys(twin.names, twin.length) if twin else known
 
     @cached_property
     def twins(self) -> tuple[str, ...]:
-        """The second name of the streamed axis, if there is one."""
-        return (self.stream.twin.name,) if self.stream.twin else ()
+        """The other names of the streamed axis, under which terms have it."""
+        names = self.stream.twin.names if self.stream.twin else ()
+        return tuple(a for a in names if any(a in n.axes for n in postorder(self.terms)))
 
     @cached_property
     def fills(self) -> tuple[Emit, ...]:
@@ -206,7 +207,7 @@ class Kernel:
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
-        """Every axis: grouped, streamed, held whole, filled, and a second name of the streamed."""
+        """Every axis: grouped, streamed, held whole, filled, and other names of the streamed."""
         return (*self.group, *self.stream.axes, *self.whole, *self.slots, *self.twins)
 
     @cached_property

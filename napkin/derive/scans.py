@@ -11,11 +11,13 @@ chunk is one position, and no two parts merge. What sorts has no such state.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from napkin.algebra.fold import State, Twin, state_leaf
 from napkin.algebra.terms import EXTREMA, carrying
 from napkin.derive.rules.pair import PAIRED, Scanned
+from napkin.derive.rules.solve import SOLVED
 from napkin.ir.infer import along, pointwise, recurrence
 from napkin.ir.node import Node, over, steps_of
 from napkin.ir.operators import REDUCTIONS
@@ -47,7 +49,8 @@ def on_chunk(n: Node, alone: Node, p: int, folding: Held) -> Node:
     if n.op == "recurrence":
         return _recurrence(n, alone, p, folding, stem)
     if n.op == "steps":
-        return _stepped(alone, p, folding, stem)
+        paired = n in folding.paired.values()
+        return _solved(n, alone, p, folding, stem) if paired else _stepped(alone, p, folding, stem)
     total = along("sum", n.args[0], over(n))
     folding.names.setdefault(total, stem)
     old = folding.plain(total, p).leaf("old")
@@ -71,6 +74,22 @@ def _recurrence(n: Node, alone: Node, p: int, folding: Held, stem: str) -> Node:
     decay = folding.plain(along("prod", carrying(n.args[0], (axis,)), (axis,)), p)
     merge = pointwise("add", (pointwise("mul", (decay.leaf("right"), left)), right))
     folding.states[p].append(State(name, axes, "real", 0.0, last, merge, "running"))
+    return inside
+
+
+def _solved(n: Node, alone: Node, p: int, folding: Held, stem: str) -> Node:
+    """The states of a step on a chunk that begins with the last one before it, by pairs."""
+    steps, (axis,), name = steps_of(alone), over(n), folding.name(n, stem)
+    (m,) = (m for m in steps.leaves if m.op == "previous")
+    old = state_leaf(name, "old", m.axes, m.kind)
+    (found,) = SOLVED.matches(alone, old, folding.twin)
+    inside, scanned = SOLVED.apply(found)
+    folding.pairs[n, p] = replace(scanned, value=inside)
+    end = pointwise("equal", (position(axis), end_of(axis)))
+    last = along("sum", where_all([end], inside, 0.0), (axis,))
+    last = PAIRED.tried(last, folding.pairs[n, p], folding.twin)
+    start = steps.starts[0]
+    folding.states[p].append(State(name, m.axes, m.kind, start, last, None, "running"))
     return inside
 
 

@@ -40,7 +40,7 @@ def stream(
         names: a distinct name for each reduction.
         passes: how many loops over the axis are allowed.
         hold: names of results to hold running even where deferring them would do.
-        twin: a second name of the axis, if positions of a chunk are to be paired.
+        twin: other names of the axis, if positions of a chunk are to be paired.
 
     Raises:
         Refusal: the axes cannot be streamed in that many passes.

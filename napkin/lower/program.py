@@ -179,7 +179,7 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
     with more than one value; `worded` where words of bits hold a chunk."""
     s, seen = kernel.stream, kernel.visits
     # Lanes past the keys of a visit lie outside the key set, whose test tells them apart. Those
-    # past the end under a second name of the streamed axis are stored nowhere.
+    # past the end under another name of the streamed axis are stored nowhere.
     padded = [a for a in tiled if a not in kernel.twins and (seen is None or a not in s.axes)]
     stored = [e.node for p in s.passes for e in p.emits]
     tails = [e.node for e in s.tails]

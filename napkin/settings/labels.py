@@ -12,7 +12,7 @@ from napkin.algebra.rule import verifying
 from napkin.algebra.tracer import active
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.label import known_counts, label, weaved
-from napkin.derive.rules.pair import contracted
+from napkin.derive.rules.solve import by_pairs
 from napkin.derive.rules.split import SplitTerm, split_terms
 from napkin.derive.rules.stream import streamed
 from napkin.diagram.interface import Output
@@ -118,7 +118,7 @@ class _Term:
 def _paired(outputs: Sequence[Output], axis: str) -> Sequence[int]:
     """Chunks of an axis whose positions may be paired (`napkin.derive.rules.pair`)."""
     roots = [o.node for o in outputs]
-    return PAIRS if contracted(list(postorder(roots)), roots, axis) else ()
+    return PAIRS if by_pairs(list(postorder(roots)), roots, axis) else ()
 
 
 _labelled = lru_cache(maxsize=LABELLED)(_Term.labelled)

@@ -17,7 +17,8 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import pair as rules
-from napkin.ir.node import node
+from napkin.derive.rules import solve
+from napkin.ir.node import node, number
 
 CUTS = st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(any)
 SIZES = {"h": 2, "k": 3, "v": 2}
@@ -43,12 +44,33 @@ STEPS: dict[str, Callable[..., Any]] = {
 }
 
 
-def paired(d: nk.Diagram, length: int = 4) -> Kernel:
+def moved(c: Any, sign: float = -1.0) -> Callable[..., Any]:
+    """A step that moves what a key recalls to its value, as the delta rule does."""
+
+    def step(s: Any, K: Any, V: Any, A: Any, G: Any, C: Any) -> Any:
+        left = s if c is None else c(A, G, C) * s
+        return left + A * K * (V + sign * nk.contract(left, K, over="k"))
+
+    return step
+
+
+CORRECTED: dict[str, Callable[..., Any]] = {
+    "the delta rule": moved(None),
+    "with a gate": moved(lambda A, G, C: A),
+    "with a gate for each key number": moved(lambda A, G, C: G),
+    "with a gate for each head, added": moved(lambda A, G, C: C, 1.0),
+    "with a factor of what is read": lambda s, K, V, A, G, C: (
+        s + K * (0.5 * V - A * (C * nk.contract(s, G * K, over="k")) - V * V)
+    ),
+}
+
+
+def paired(d: nk.Diagram, length: int = 8) -> Kernel:
     ready = prepare(d)
     return label("k", ready.outputs, ready.names, streamed="x", pair=length)
 
 
-@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize("step", [*STEPS.values(), *CORRECTED.values()], ids=[*STEPS, *CORRECTED])
 @settings(deadline=None, max_examples=20)
 @given(CUTS, st.integers(0, 9))
 def test_chunks_continue_where_the_last_ended(step: Any, cut: list[int], seed: int) -> None:
@@ -71,6 +93,9 @@ def test_no_array_has_all_axes_of_a_state_and_the_position() -> None:
     [
         (lambda s, K, V, A, G, C: A * s + nk.exp(K * V), "h x v"),  # no product
         (lambda s, K, V, A, G, C: G * V * s + K * V, "h x v"),  # a gate of every number
+        (lambda s, K, V, A, G, C: nk.tanh(s) + K * V, "h x v"),
+        (lambda s, K, V, A, G, C: s + K * nk.tanh(V - nk.contract(s, K, over="k")), "h x v"),
+        (lambda s, K, V, A, G, C: A * s + K * (V - nk.contract(s, K, over="k")), "h x v"),
     ],
 )
 def test_what_has_no_smaller_parts_is_not_paired(step: Any, signature: str) -> None:
@@ -95,6 +120,12 @@ def test_states_that_others_read_are_formed(read: Any) -> None:
         paired(d)
 
 
+def test_a_system_of_other_pairs_breaks_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solve, "end_of", lambda axis: number(1))
+    with pytest.raises(LawError, match="rule 'solve' broke its law"):
+        paired(of(CORRECTED["with a gate"]))
+
+
 def test_a_chunk_that_ends_elsewhere_breaks_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "first_of", lambda axis: node("size", params=(axis,), kind="int"))
     with pytest.raises(LawError, match="rule 'pair' broke its law"):
@@ -105,6 +136,9 @@ GATED = {
     "a gate": lambda s, K, V, A, G, C: nk.sigmoid(A) * s + K * V,
     "a gate for each key number": lambda s, K, V, A, G, C: nk.sigmoid(G) * s + K * V,
     "no gate": STEPS["no gate"],
+    "moved to its value": lambda s, K, V, A, G, C: moved(lambda *_: nk.sigmoid(A))(
+        s, K * nk.rsqrt(nk.reduce(K * K, "sum", over="k")), V, nk.sigmoid(A), G, C
+    ),
 }
 
 

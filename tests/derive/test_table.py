@@ -251,7 +251,16 @@ def pairs() -> Iterable[Instance]:
     scan = recurrence(leaf("a", "x"), body, "x")
     scanned = Scanned(scan, leaf("a", "x"), body, number(0.0))
     read = total(of("mul", leaf("Q", "x d"), scan), "d")
-    return TABLE["pair"].matches(read, scanned, Twin("x", "y", 4))
+    return TABLE["pair"].matches(read, scanned, Twin("x", "y", "z", 4))
+
+
+def systems() -> Iterable[Instance]:
+    def body(K: Any, V: Any) -> Any:
+        step = lambda s: s + K * (V - nk.contract(s, K, over="k"))  # noqa: E731
+        return nk.scan(step, 0.0, along="x", axes="k")
+
+    (root,) = roots("x k, x v -> x k v", body)
+    return TABLE["solve"].matches(root, number(0.0), Twin("x", "y", "z", 16))
 
 
 def groups() -> Iterable[Instance]:
@@ -299,6 +308,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "accumulate": accumulated,
     "resume": resumptions,
     "pair": pairs,
+    "solve": systems,
     "group": groups,
     "tile": tiles,
 }

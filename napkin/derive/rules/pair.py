@@ -19,7 +19,7 @@ from napkin.algebra.relabel import listed
 from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.algebra.terms import carrying
 from napkin.ir.infer import along, joined, pointwise, recurrence, renamed
-from napkin.ir.node import Node, factors, number, over
+from napkin.ir.node import SCANS, Node, factors, number, over
 from napkin.ir.selecting import end_of, first_of, position, where_all
 
 LINEAR = frozenset({"cumsum", "recurrence"})
@@ -43,27 +43,35 @@ class Scanned:
     old: Node
 
 
-def contracted(order: Sequence[Node], roots: Iterable[Node], axis: str) -> dict[Node, Node]:
-    """The sums of products that read a scan along an axis, where nothing else reads it, and it adds
-    up products of arrays that each lack an axis of the state; with the scan of each."""
+def read_by_sums(order: Sequence[Node], roots: Iterable[Node], axis: str) -> dict[Node, Node]:
+    """The sums of products that read a scan along an axis, where nothing else reads it; with the
+    scan of each."""
     readers: dict[Node, list[Node]] = {n: [] for n in order}
     for n in order:
         for m in dict.fromkeys(n.args):
             readers[m].append(n)
     found: dict[Node, Node] = {}
     for n in order:
-        if n.op in LINEAR and over(n) == (axis,) and _is_outer(n, axis):
+        if n.op in SCANS and over(n) == (axis,):
             sums = list(_sums(n, readers, {*roots}))
             if sums and all(c is not None and _reads(c, n, axis) for c in sums):
                 found |= {c: n for c in sums if c is not None}
     return found
 
 
-def _is_outer(n: Node, axis: str) -> bool:
-    """Whether a scan adds up a product of smaller arrays, and its decay is smaller, too."""
-    state, parts = {*n.axes} - {axis}, factors(n.args[-1])
-    small = (*parts, *n.args[:-1])
-    return len(parts) > 1 and bool(state) and not any(state <= {*p.axes} for p in small)
+def adds_products(n: Node) -> bool:
+    """Whether a linear scan adds up products of arrays that each lack an axis of the state, as its
+    decay does."""
+    if n.op not in LINEAR:
+        return False
+    parts = factors(n.args[-1])
+    return len(parts) > 1 and smaller(n, [p.axes for p in (*parts, *n.args[:-1])])
+
+
+def smaller(n: Node, parts: Iterable[Sequence[str]]) -> bool:
+    """Whether arrays with these axes each lack an axis of the state of a scan."""
+    state = {*n.axes} - {*over(n)}
+    return bool(state) and not any(state <= {*axes} for axes in parts)
 
 
 def _sums(
@@ -89,36 +97,36 @@ def _reads(c: Node, n: Node, axis: str) -> bool:
 # --- the terms ------------------------------------------------------------------------------
 
 
-def _later(x: Node, twin: Twin) -> Node:
+def later(x: Node, twin: Twin) -> Node:
     """An array at the later position of a pair."""
     return renamed(x, ((twin.axis, twin.name),)) if twin.axis in x.axes else x
 
 
-def _weights(s: Scanned, twin: Twin) -> Node:
+def weights(s: Scanned, twin: Twin) -> Node:
     """What is left at the later position of a pair of what comes in at the earlier one."""
     here = position(twin.axis)
     if s.a is None:
-        seen = pointwise("greater_equal", (_later(here, twin), here))
+        seen = pointwise("greater_equal", (later(here, twin), here))
         return pointwise("where", (seen, number(1.0), number(0.0)))
-    same = pointwise("equal", (_later(here, twin), here))
+    same = pointwise("equal", (later(here, twin), here))
     unit = pointwise("where", (same, number(1.0), number(0.0)))
-    return recurrence(_later(s.a, twin), unit, twin.name)
+    return recurrence(later(s.a, twin), unit, twin.name)
 
 
-def _kept(s: Scanned, twin: Twin) -> list[Node]:
+def kept(s: Scanned, twin: Twin) -> list[Node]:
     """What is left, at a later position, of the state before the chunk; nothing where it is 1."""
     if s.a is None:
         return []
-    first = pointwise("equal", (_later(position(twin.axis), twin), first_of(twin.axis)))
-    a = _later(s.a, twin)
+    first = pointwise("equal", (later(position(twin.axis), twin), first_of(twin.axis)))
+    a = later(s.a, twin)
     return [recurrence(a, pointwise("where", (first, a, number(0.0))), twin.name)]
 
 
 def _read(c: Node, s: Scanned, others: Sequence[Node], twin: Twin) -> Node:
     """A sum of products of `others` and the states, by pairs."""
-    queries = [_later(p, twin) for p in others]
-    before = along("sum", joined("mul", [*queries, *_kept(s, twin), s.old]), over(c))
-    parts = [*queries, _weights(s, twin), *factors(s.b)]
+    queries = [later(p, twin) for p in others]
+    before = along("sum", joined("mul", [*queries, *kept(s, twin), s.old]), over(c))
+    parts = [*queries, weights(s, twin), *factors(s.b)]
     inner = [p for p in parts if not {*over(c)}.isdisjoint(p.axes)]
     rest = [p for p in parts if p not in inner]
     scores = along("sum", joined("mul", inner), over(c))
@@ -131,8 +139,8 @@ def _last(s: Scanned, twin: Twin) -> Node:
     if s.a is None:
         fed = along("sum", carrying(s.b, (twin.axis,)), (twin.axis,))
         return pointwise("add", (s.old, fed))
-    ends = pointwise("equal", (_later(position(twin.axis), twin), end_of(twin.axis)))
-    left = along("sum", where_all([ends], _weights(s, twin), 0.0), (twin.name,))
+    ends = pointwise("equal", (later(position(twin.axis), twin), end_of(twin.axis)))
+    left = along("sum", where_all([ends], weights(s, twin), 0.0), (twin.name,))
     fed = along("sum", joined("mul", [left, *factors(s.b)]), (twin.axis,))
     decay = along("prod", carrying(s.a, (twin.axis,)), (twin.axis,))
     return pointwise("add", (pointwise("mul", (decay, s.old)), fed))

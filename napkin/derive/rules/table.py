@@ -26,6 +26,7 @@ from napkin.derive.rules.scale import SCALED
 from napkin.derive.rules.seen import SEEN
 from napkin.derive.rules.select import SELECTED
 from napkin.derive.rules.separation import HELD, SEPARATED
+from napkin.derive.rules.solve import SOLVED
 from napkin.derive.rules.split import SPLIT
 from napkin.derive.rules.square import SQUARED
 from napkin.derive.rules.stream import STREAMED
@@ -37,7 +38,7 @@ _ALL = (
     EXPANDED, READ, DISJOINT, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED,
     ALIKE, SPLIT, COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED,
     VISITED, PARTED, BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN, ADDED_PARTS, ACCUMULATED,
-    PAIRED,
+    PAIRED, SOLVED,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

@@ -98,8 +98,8 @@ def label(
     every |= dict.fromkeys(a for o in outputs for a in tile_axes(o))
     whole = tuple(a for a in every if a not in chosen and a not in cut)
     _check_stored(outputs, streamed)
-    names_of = (numbered(f"{streamed}_{w}", every, "_") for w in ("later", "between"))
-    twin = Twin(streamed, *names_of, pair) if pair else None
+    later, between = (numbered(f"{streamed}_{w}", every, "_") for w in ("later", "between"))
+    twin = Twin(streamed, later, between, pair) if pair else None
     made = (
         stream(pairs, cut, names, passes=passes, hold=hold, twin=twin)
         if cut

@@ -93,6 +93,7 @@ def test_no_array_has_all_axes_of_a_state_and_the_position() -> None:
     [
         (lambda s, K, V, A, G, C: A * s + nk.exp(K * V), "h x v"),  # no product
         (lambda s, K, V, A, G, C: G * V * s + K * V, "h x v"),  # a gate of every number
+        (lambda s, K, V, A, G, C: s + K * (V - G * nk.contract(s, K, over="k")), "h x v"),
         (lambda s, K, V, A, G, C: nk.tanh(s) + K * V, "h x v"),
         (lambda s, K, V, A, G, C: s + K * nk.tanh(V - nk.contract(s, K, over="k")), "h x v"),
         (lambda s, K, V, A, G, C: A * s + K * (V - nk.contract(s, K, over="k")), "h x v"),

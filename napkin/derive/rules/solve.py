@@ -70,7 +70,7 @@ def corrected(n: Node) -> Corrected | None:
     leaves = steps.leaves
     states = [m for m in leaves if m.op == "previous"]
     read = {m: n.args[i] for m, i in leaves.items() if m.op == "operand"}
-    if len(states) != 1 or not isinstance(steps.starts[0], int | float):
+    if len(states) != 1:
         return None
     (state,), made = states, substitute(steps.made, read)[steps.made[0]]
     kept, moved = _terms(made, state)
@@ -97,9 +97,10 @@ def corrected(n: Node) -> Corrected | None:
         if p not in body:
             return None
         body.remove(p)
-    if any(_has(p, state) for p in body) or not {*gone} <= {*state.axes}:
-        return None
     rest = joined("add", [joined("mul", parts) for parts in r]) if r else number(0.0)
+    again = {*gone} & {*union_axes([rest, *outside])}  # u is to lack what is summed over
+    if any(_has(p, state) for p in body) or not {*gone} <= {*state.axes} or again:
+        return None
     start = float(steps.starts[0])
     return Corrected(a, w, rest, tuple(body), gone, outside, state, start)
 

@@ -173,7 +173,8 @@ def bench(
         own: those that the diagram's file declares.
         gradient_of: the diagram that the plan is the gradient of, if it is one.
         ranges: from where to where real inputs are drawn, by name; they are else normal.
-        alone: entered where calls are timed, by processes that share the device.
+        alone: entered where results are compared and calls timed, by processes that share the
+            device.
     """
     import torch
 
@@ -213,10 +214,10 @@ def bench(
             calls[name], results[name] = beside.call, theirs
             settings[name] = version_of(PACKAGES.get(name, ""))
     progress("time", total - 1, total)
-    gaps = compared(plan.diagram, results, tensors, plan.sizes)
-    off = {name: max(each.values()) for name, each in gaps.items()}
-    results.clear()
     with alone or nullcontext():
+        gaps = compared(plan.diagram, results, tensors, plan.sizes)
+        off = {name: max(each.values()) for name, each in gaps.items()}
+        results.clear()
         times = interleaved(calls)
     rows = tuple(
         Row(n, times.get(n), off.get(n), notes.get(n, ""), settings.get(n, ""))

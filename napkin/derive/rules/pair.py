@@ -6,7 +6,8 @@ h_t = (a_1 .. a_t) h + sum_(s <= t) (a_(s+1) .. a_t) b_s. Where b is a product a
 sum of products, the sums change places: of queries and keys a number for each pair of positions is
 left, as in attention (arXiv 2312.06635, section 4; arXiv 2405.21060, section 6). So matrix products
 do what the recurrence of all numbers of the state did. No gate is divided by another one: the
-weights of pairs are themselves a recurrence, of the unit matrix.
+weights of pairs are exponentials of differences of sums of logarithms, or where a gate may be
+negative, a recurrence of the unit matrix.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from dataclasses import dataclass
 from napkin.algebra.fold import Twin
 from napkin.algebra.relabel import listed
 from napkin.algebra.rule import Instance, Rule, one_node
+from napkin.algebra.signs import sign
 from napkin.algebra.terms import carrying
 from napkin.ir.infer import along, joined, pointwise, recurrence, renamed
 from napkin.ir.node import SCANS, Node, factors, number, over
 from napkin.ir.selecting import end_of, first_of, position, where_all
+
+NOTHING = -104.0
+"""The logarithm of a gate of which float32 has no exponential: that of 0 is taken for it."""
 
 LINEAR = frozenset({"cumsum", "recurrence"})
 """Scans whose state is linear in the one before."""
@@ -105,9 +110,13 @@ def later(x: Node, twin: Twin) -> Node:
 def weights(s: Scanned, twin: Twin) -> Node:
     """What is left at the later position of a pair of what comes in at the earlier one."""
     here = position(twin.axis)
+    seen = pointwise("greater_equal", (later(here, twin), here))
     if s.a is None:
-        seen = pointwise("greater_equal", (later(here, twin), here))
         return pointwise("where", (seen, number(1.0), number(0.0)))
+    if (logs := _logarithms(s.a, twin)) is not None:
+        total = along("cumsum", logs, (twin.axis,))
+        left = pointwise("exp", (pointwise("sub", (later(total, twin), total)),))
+        return pointwise("where", (seen, left, number(0.0)))
     same = pointwise("equal", (later(here, twin), here))
     unit = pointwise("where", (same, number(1.0), number(0.0)))
     return recurrence(later(s.a, twin), unit, twin.name)
@@ -117,9 +126,31 @@ def kept(s: Scanned, twin: Twin) -> list[Node]:
     """What is left, at a later position, of the state before the chunk; nothing where it is 1."""
     if s.a is None:
         return []
+    if (logs := _logarithms(s.a, twin)) is not None:
+        return [later(pointwise("exp", (along("cumsum", logs, (twin.axis,)),)), twin)]
     first = pointwise("equal", (later(position(twin.axis), twin), first_of(twin.axis)))
     a = later(s.a, twin)
     return [recurrence(a, pointwise("where", (first, a, number(0.0))), twin.name)]
+
+
+def _logarithms(a: Node, twin: Twin) -> Node | None:
+    """Of a gate that is never negative its logarithm, sums of which say the weight of a pair where
+    the gate itself would be divided; None of another."""
+    if sign(a) not in {"positive", "nonnegative"}:
+        return None
+    return pointwise("maximum", (pointwise("log", (carrying(a, (twin.axis,)),)), number(NOTHING)))
+
+
+def _after(s: Scanned, twin: Twin) -> tuple[Node, Node]:
+    """What is left at the end of a chunk of the state before it, and of what comes in."""
+    assert s.a is not None
+    if (logs := _logarithms(s.a, twin)) is not None:
+        every = along("sum", logs, (twin.axis,))
+        since = pointwise("sub", (every, along("cumsum", logs, (twin.axis,))))
+        return pointwise("exp", (every,)), pointwise("exp", (since,))
+    ends = pointwise("equal", (later(position(twin.axis), twin), end_of(twin.axis)))
+    left = along("sum", where_all([ends], weights(s, twin), 0.0), (twin.name,))
+    return along("prod", carrying(s.a, (twin.axis,)), (twin.axis,)), left
 
 
 def _read(c: Node, s: Scanned, others: Sequence[Node], twin: Twin) -> Node:
@@ -139,10 +170,8 @@ def _last(s: Scanned, twin: Twin) -> Node:
     if s.a is None:
         fed = along("sum", carrying(s.b, (twin.axis,)), (twin.axis,))
         return pointwise("add", (s.old, fed))
-    ends = pointwise("equal", (later(position(twin.axis), twin), end_of(twin.axis)))
-    left = along("sum", where_all([ends], weights(s, twin), 0.0), (twin.name,))
+    decay, left = _after(s, twin)
     fed = along("sum", joined("mul", [left, *factors(s.b)]), (twin.axis,))
-    decay = along("prod", carrying(s.a, (twin.axis,)), (twin.axis,))
     return pointwise("add", (pointwise("mul", (decay, s.old)), fed))
 
 

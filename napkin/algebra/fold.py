@@ -106,6 +106,28 @@ class Separation:
         return f"{self.body} = {form}" + (f"; {'; '.join(how)}" if how else "")
 
 
+@dataclass(frozen=True)
+class Twin:
+    """A streamed axis under other names, for pairs of positions of one chunk.
+
+    Attributes:
+        axis: the streamed axis.
+        name: its name for the later position of a pair.
+        between: its name for a position between both.
+        length: the positions of a chunk.
+    """
+
+    axis: str
+    name: str
+    between: str
+    length: int
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names beside its own."""
+        return self.name, self.between
+
+
 @dataclass(frozen=True, eq=False)
 class Stream:
     """A term streamed along one axis, or along several that are always reduced together.
@@ -115,12 +137,14 @@ class Stream:
         passes: the loops, one after another; final results of one are known to the next.
         tails: outputs that do not carry the axis, over final ("new") states.
         separations: how the states were found.
+        twin: the other names of the axis, where positions of a chunk are paired.
     """
 
     axes: tuple[str, ...]
     passes: tuple[Pass, ...]
     tails: tuple[Emit, ...]
     separations: tuple[Separation, ...]
+    twin: Twin | None = None
 
     @property
     def axis(self) -> str:

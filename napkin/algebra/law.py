@@ -35,7 +35,8 @@ def chunk_of(bind: Mapping[Node, Array], chunk: Chunk) -> dict[Node, Array]:
 def chunks(stream: Stream, parts: Sequence[range], sizes: Mapping[str, int]) -> list[Chunk]:
     """Pieces of the first streamed axis, with every position of the others."""
     first, *rest = stream.axes
-    return [{first: p} | {a: range(sizes[a]) for a in rest} for p in parts]
+    twins = stream.twin.names if stream.twin else ()
+    return [dict.fromkeys([first, *twins], p) | {a: range(sizes[a]) for a in rest} for p in parts]
 
 
 def start(step: Pass, extents: Mapping[str, int]) -> States:

@@ -17,6 +17,7 @@ class Labels:
         stream: the streamed axis, or several separated by spaces, or "".
         chunk: the chunk sizes that are fixed, by axis.
         passes: loops over what is streamed.
+        pair: the streamed axis whose positions are paired in a chunk, and those of a chunk.
         hold: results kept running though they could be deferred.
         split: axes of queries and keys that are split by residue, and the steps.
     """
@@ -26,6 +27,7 @@ class Labels:
     stream: str = ""
     chunk: tuple[tuple[str, int], ...] = ()
     passes: int = 1
+    pair: tuple[tuple[str, int | None], ...] = ()
     hold: tuple[str, ...] = ()
     split: tuple[tuple[str, int], ...] = ()
 

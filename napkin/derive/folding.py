@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from napkin.algebra.fold import State, Tag, state_leaf
+from napkin.algebra.fold import State, Tag, Twin, state_leaf
 from napkin.algebra.terms import Uses, carrying, combined, extent, identity, is_count
 from napkin.derive.rules.divide import DIVIDED
+from napkin.derive.rules.pair import PAIRED, Scanned
+from napkin.derive.rules.solve import by_pairs
 from napkin.derive.scans import CARRIED, on_chunk
 from napkin.ir.infer import along, rebuilt
 from napkin.ir.names import numbered
@@ -33,13 +35,23 @@ class Folding:
         pass_of: the pass in which each reduction is known.
         running: the leaves of sums that are held running, by what they sum.
         stepped: the states after each step of a scan that is not linear, by the scan.
+        twin: other names of the axis, where positions of a chunk are paired.
+        paired: the sums that read a scan by pairs, with the scan.
+        pairs: the linear scans of each pass on a chunk.
     """
 
     def __init__(
-        self, roots: Iterable[Node], axes: Sequence[str], names: Mapping[Node, str], passes: int
+        self,
+        roots: Sequence[Node],
+        axes: Sequence[str],
+        names: Mapping[Node, str],
+        passes: int,
+        twin: Twin | None = None,
     ) -> None:
-        self.axes, self.names = tuple(axes), dict(names)
+        self.axes, self.names, self.twin = tuple(axes), dict(names), twin
         self.order = list(postorder(roots))
+        self.paired: Mapping[Node, Node] = by_pairs(self.order, roots, twin.axis) if twin else {}
+        self.pairs: dict[tuple[Node, int], Scanned] = {}
         self.folds = [n for n in self.order if n.op in REDUCTIONS and self.streamed(over(n))]
         self.scanning = set[Node]()
         for n in self.order:
@@ -96,6 +108,8 @@ class Folding:
     def _at(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
         if n in self.scanning and n not in done:
             inside = rebuilt(n, tuple(self._at(a, p, done) for a in n.args))
+            if n in self.paired:
+                inside = PAIRED.tried(inside, self.pairs[self.paired[n], p], self.twin)
             done[n] = self._scanned(n, inside, p) if self.scans(n) else inside
         elif n not in done:
             waits = [f for f in self.uses(n) if not is_count(f)]

@@ -108,8 +108,15 @@ class Kernel:
         return {s.place: s for s in self.splits if s.place in self.axes}
 
     def sized(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Sizes of the diagram's axes with those of the axes that were split."""
-        return sized(sizes, (*self.splits, *self.blocks))
+        """Sizes of the diagram's axes with those of the axes that were split or paired."""
+        known, twin = sized(sizes, (*self.splits, *self.blocks)), self.stream.twin
+        return known | dict.fromkeys(twin.names, twin.length) if twin else known
+
+    @cached_property
+    def twins(self) -> tuple[str, ...]:
+        """The other names of the streamed axis, under which terms have it."""
+        names = self.stream.twin.names if self.stream.twin else ()
+        return tuple(a for a in names if any(a in n.axes for n in postorder(self.terms)))
 
     @cached_property
     def fills(self) -> tuple[Emit, ...]:
@@ -200,15 +207,15 @@ class Kernel:
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
-        """Every axis: grouped, streamed, held whole, filled."""
-        return (*self.group, *self.stream.axes, *self.whole, *self.slots)
+        """Every axis: grouped, streamed, held whole, filled, and other names of the streamed."""
+        return (*self.group, *self.stream.axes, *self.whole, *self.slots, *self.twins)
 
     @cached_property
     def contractions(self) -> Mapping[Node, Contraction[str]]:
         """Every sum in axes, in an order in which they can run."""
         order = self.memory_order(self.axes)
         # One position of these is never a tile.
-        whole = frozenset(self.whole) - self.single
+        whole = frozenset((*self.whole, *self.twins)) - self.single
         sums = [n for n in postorder(self.terms) if n.op == "sum"]
         return {n: in_axes(n, order, whole, single=self.stepped) for n in sums}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from napkin.algebra.fold import Emit, Stream
+from napkin.algebra.fold import Emit, Stream, Twin
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.derive.rules.counts import COUNTED
 from napkin.derive.rules.seen import SEEN
@@ -13,6 +13,7 @@ from napkin.derive.rules.split import SplitTerm
 from napkin.derive.streaming import stream
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
+from napkin.ir.names import numbered
 from napkin.ir.node import MOVES, Node, over, postorder, within
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import filling, scattered
@@ -64,6 +65,7 @@ def label(
     hold: Collection[str] = (),
     split: SplitTerm | None = None,
     block: str = "",
+    pair: int = 0,
 ) -> Kernel:
     """The kernel with `streamed` (an axis, or several separated by spaces, cut jointly) cut into
     chunks, `group` (default: every weaved axis) cut into
@@ -72,6 +74,7 @@ def label(
     Args:
         split: the term with axes split by residue, if it is to run so.
         block: an axis of which the outputs are of one block: its positions are counted.
+        pair: positions of a chunk of the streamed axis, if they are paired.
 
     Raises:
         Refusal: a partition is not legal.
@@ -95,8 +98,10 @@ def label(
     every |= dict.fromkeys(a for o in outputs for a in tile_axes(o))
     whole = tuple(a for a in every if a not in chosen and a not in cut)
     _check_stored(outputs, streamed)
+    later, between = (numbered(f"{streamed}_{w}", every, "_") for w in ("later", "between"))
+    twin = Twin(streamed, later, between, pair) if pair else None
     made = (
-        stream(pairs, cut, names, passes=passes, hold=hold)
+        stream(pairs, cut, names, passes=passes, hold=hold, twin=twin)
         if cut
         else Stream((), (), tuple(Emit(n, t) for n, t in pairs), ())
     )

@@ -10,16 +10,19 @@ chunk is one position, and no two parts merge. What sorts has no such state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
-from napkin.algebra.fold import State, state_leaf
+from napkin.algebra.fold import State, Twin, state_leaf
 from napkin.algebra.terms import EXTREMA, carrying
+from napkin.derive.rules.pair import PAIRED, Scanned
+from napkin.derive.rules.solve import SOLVED
 from napkin.ir.infer import along, pointwise, recurrence
 from napkin.ir.node import Node, over, steps_of
 from napkin.ir.operators import REDUCTIONS
 from napkin.ir.rewrite import substitute
-from napkin.ir.selecting import position, where_all
+from napkin.ir.selecting import end_of, first_of, position, where_all
 
 CARRIED = frozenset({"cumsum", "recurrence", "steps"})
 """The scans of which a state says all that comes before."""
@@ -31,6 +34,9 @@ class Held(Protocol):
     names: dict[Node, str]
     states: list[list[State]]
     stepped: dict[object, Sequence[Node]]
+    twin: Twin | None
+    paired: Mapping[Node, Node]
+    pairs: dict[tuple[Node, int], Scanned]
 
     def plain(self, f: Node, p: int) -> State: ...
     def name(self, n: Node, stem: str = "") -> str: ...
@@ -43,10 +49,14 @@ def on_chunk(n: Node, alone: Node, p: int, folding: Held) -> Node:
     if n.op == "recurrence":
         return _recurrence(n, alone, p, folding, stem)
     if n.op == "steps":
-        return _stepped(alone, p, folding, stem)
+        paired = n in folding.paired.values()
+        return _solved(n, alone, p, folding, stem) if paired else _stepped(alone, p, folding, stem)
     total = along("sum", n.args[0], over(n))
     folding.names.setdefault(total, stem)
-    return pointwise("add", (folding.plain(total, p).leaf("old"), alone))
+    old = folding.plain(total, p).leaf("old")
+    found = pointwise("add", (old, alone))
+    folding.pairs[n, p] = Scanned(found, None, alone.args[0], old)
+    return found
 
 
 def _recurrence(n: Node, alone: Node, p: int, folding: Held, stem: str) -> Node:
@@ -55,11 +65,31 @@ def _recurrence(n: Node, alone: Node, p: int, folding: Held, stem: str) -> Node:
     axes = tuple(x for x in n.axes if x != axis)
     old, left, right = (state_leaf(name, tag, axes, "real") for tag in ("old", "left", "right"))
     begun = pointwise("add", (b, pointwise("mul", (a, old))))
-    inside = recurrence(a, pointwise("where", (_end(axis, "min"), begun, b)), axis)
-    last = along("sum", where_all([_end(axis, "max")], inside, 0.0), (axis,))
+    first, end = (pointwise("equal", (position(axis), f(axis))) for f in (first_of, end_of))
+    inside = recurrence(a, pointwise("where", (first, begun, b)), axis)
+    last = along("sum", where_all([end], inside, 0.0), (axis,))
+    folding.pairs[n, p] = Scanned(inside, a, b, old)
+    if n in folding.paired.values():
+        last = PAIRED.tried(last, folding.pairs[n, p], folding.twin)
     decay = folding.plain(along("prod", carrying(n.args[0], (axis,)), (axis,)), p)
     merge = pointwise("add", (pointwise("mul", (decay.leaf("right"), left)), right))
     folding.states[p].append(State(name, axes, "real", 0.0, last, merge, "running"))
+    return inside
+
+
+def _solved(n: Node, alone: Node, p: int, folding: Held, stem: str) -> Node:
+    """The states of a step on a chunk that begins with the last one before it, by pairs."""
+    steps, (axis,), name = steps_of(alone), over(n), folding.name(n, stem)
+    (m,) = (m for m in steps.leaves if m.op == "previous")
+    old = state_leaf(name, "old", m.axes, m.kind)
+    (found,) = SOLVED.matches(alone, old, folding.twin)
+    inside, scanned = SOLVED.apply(found)
+    folding.pairs[n, p] = replace(scanned, value=inside)
+    end = pointwise("equal", (position(axis), end_of(axis)))
+    last = along("sum", where_all([end], inside, 0.0), (axis,))
+    last = PAIRED.tried(last, folding.pairs[n, p], folding.twin)
+    start = steps.starts[0]
+    folding.states[p].append(State(name, m.axes, m.kind, start, last, None, "running"))
     return inside
 
 
@@ -85,17 +115,3 @@ def _stepped(alone: Node, p: int, folding: Held, stem: str) -> Node:
 def is_end(n: Node) -> bool:
     """Whether a reduction is the first or the last position of a chunk."""
     return n.op in EXTREMA and n.args[0].op == "index"
-
-
-def first_of(axis: str) -> Node:
-    """The first position of a chunk, or of what a group holds."""
-    return _extreme(axis, "min")
-
-
-def _extreme(axis: str, which: str) -> Node:
-    return along(which, position(axis), (axis,), (REDUCTIONS[which].identity,))
-
-
-def _end(axis: str, which: str) -> Node:
-    """Whether a position is the first ("min") or the last of a chunk."""
-    return pointwise("equal", (position(axis), _extreme(axis, which)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from napkin.algebra.fold import Emit, Pass, Stream
+from napkin.algebra.fold import Emit, Pass, Stream, Twin
 from napkin.algebra.sides import NotSeparable
 from napkin.algebra.terms import is_count
 from napkin.derive.folding import Folding
@@ -31,6 +31,7 @@ def stream(
     *,
     passes: int = 1,
     hold: Collection[str] = (),
+    twin: Twin | None = None,
 ) -> Stream:
     """Stream `axes`, jointly, through the terms of `outputs` (without composites).
 
@@ -39,6 +40,7 @@ def stream(
         names: a distinct name for each reduction.
         passes: how many loops over the axis are allowed.
         hold: names of results to hold running even where deferring them would do.
+        twin: other names of the axis, if positions of a chunk are to be paired.
 
     Raises:
         Refusal: the axes cannot be streamed in that many passes.
@@ -46,7 +48,7 @@ def stream(
     refused: list[Refusal] = []
     for terms, called in _ways(outputs, axes, names):
         try:
-            folding = Folding([n for _, n in terms], axes, called, passes)
+            folding = Folding([n for _, n in terms], axes, called, passes, twin)
             return _Streaming(folding, passes, frozenset(hold)).run(terms)
         except Refusal as why:
             refused.append(why)
@@ -73,6 +75,8 @@ class _Streaming:
 
     def run(self, outputs: Sequence[tuple[str, Node]]) -> Stream:
         self._refuse_mixing()
+        if self.folding.twin and not self.folding.paired:
+            raise self._refuse(outputs[0][1], "it has no states that sums of products alone read")
         for f in self.folding.folds:
             self._place(f)
         emits: list[list[Emit]] = [[] for _ in range(self.allowed)]
@@ -90,7 +94,8 @@ class _Streaming:
             emits[p].append(Emit(name, stored))
         stored = [e.node for es in (*emits, tails) for e in es]
         left = [n for n in postorder(stored) if n.op in REDUCTIONS and self.carried(over(n))]
-        left = [n for n in left if not is_end(n)]
+        twin = self.folding.twin
+        left = [n for n in left if not (is_end(n) or (twin and twin.name in n.args[0].axes))]
         if left:
             raise self._refuse(left[0], f"no pass over {self.axis} folds it")
         live = self.folding.live(stored)
@@ -98,7 +103,9 @@ class _Streaming:
         loops = [p for p in loops if p.states or p.emits]
         if not loops:
             raise self._refuse(outputs[0][1], f"no output depends on {self.axis}")
-        return Stream(self.axes, tuple(loops), tuple(tails), tuple(self.separating.separations))
+        return Stream(
+            self.axes, tuple(loops), tuple(tails), tuple(self.separating.separations), twin
+        )
 
     # --- refusals ---------------------------------------------------------------------------
 

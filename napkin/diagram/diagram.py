@@ -291,10 +291,15 @@ class Diagram(Interface):
     # --- moves of the other rooms -----------------------------------------------------------
 
     def stream(
-        self, axis: str, chunk: int | None = None, passes: int = 1, hold: Iterable[str] = ()
+        self,
+        axis: str,
+        chunk: int | None = None,
+        passes: int = 1,
+        hold: Iterable[str] = (),
+        pair: int = 0,
     ) -> Any:
         """Stream `axis` in chunks; see `napkin.moves.derivation.Derivation.stream`."""
-        return moves.made("start", self).stream(axis, chunk, passes, hold)
+        return moves.made("start", self).stream(axis, chunk, passes, hold, pair)
 
     def group(self, /, *axes: str, **tiles: int | None) -> Any:
         """Partition axes into groups; see `napkin.moves.derivation.Derivation.group`."""

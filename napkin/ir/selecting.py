@@ -38,6 +38,20 @@ def position(axis: str) -> Node:
     return node("index", params=(axis,), axes=(axis,), kind="int")
 
 
+def first_of(axis: str) -> Node:
+    """The first position of a chunk, or of what a group holds."""
+    return _extreme(axis, "min")
+
+
+def end_of(axis: str) -> Node:
+    """The last position of a chunk, or of what a group holds."""
+    return _extreme(axis, "max")
+
+
+def _extreme(axis: str, which: str) -> Node:
+    return along(which, position(axis), (axis,), (REDUCTIONS[which].identity,))
+
+
 def ranked(
     how: str, x: Node, axis: str, k: int, seen: tuple[Node, ...] = (), more: tuple[Param, ...] = ()
 ) -> list[tuple[Node, Node]]:

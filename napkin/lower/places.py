@@ -51,8 +51,9 @@ class Places:
     def standing(self) -> list[ast.stmt]:
         """The positions of tiles that do not move with the stream."""
         out: list[ast.stmt] = []
+        moving = {*self.kernel.slots, *self.kernel.twins}
         for dim, axes in enumerate(self.program.dims):
-            if not self.stream.carried(axes) and not set(axes) & set(self.kernel.slots):
+            if not self.stream.carried(axes) and not set(axes) & moving:
                 ids = {a: sx.name(self.scope.own(a)) for a in self.kernel.group}
                 out += self.lanes(dim, ids)
         return out

@@ -108,7 +108,7 @@ class Program:
     def padded(self, axis: str) -> bool:
         """Whether a tile may reach past the end of an axis."""
         alone = axis in self.kernel.group and axis in self.kernel.ragged
-        return self.tiles.get(axis, 1) > 1 or alone
+        return alone or (axis not in self.kernel.twins and self.tiles.get(axis, 1) > 1)
 
     def span(self, dims: Iterable[int]) -> int:
         """Values of a tile with these dimensions."""
@@ -178,8 +178,9 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
     """The loop program of a kernel, which is the same at all tiles of which `tiled` names those
     with more than one value; `worded` where words of bits hold a chunk."""
     s, seen = kernel.stream, kernel.visits
-    # Lanes past the keys of a visit lie outside the key set, whose test tells them apart.
-    padded = [a for a in tiled if seen is None or a not in s.axes]
+    # Lanes past the keys of a visit lie outside the key set, whose test tells them apart. Those
+    # past the end under another name of the streamed axis are stored nowhere.
+    padded = [a for a in tiled if a not in kernel.twins and (seen is None or a not in s.axes)]
     stored = [e.node for p in s.passes for e in p.emits]
     tails = [e.node for e in s.tails]
     two = in_base_two(s.passes, [*stored, *tails])

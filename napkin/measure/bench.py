@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,6 +163,8 @@ def bench(
     seed: int,
     progress: Progress = silent,
     gradient_of: Diagram | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    alone: AbstractContextManager[object] | None = None,
 ) -> Bench:
     """Time a plan and its baselines at the plan's sizes, every result compared with float64.
 
@@ -169,6 +172,9 @@ def bench(
         against: names of baselines.
         own: those that the diagram's file declares.
         gradient_of: the diagram that the plan is the gradient of, if it is one.
+        ranges: from where to where real inputs are drawn, by name; they are else normal.
+        alone: entered where results are compared and calls timed, by processes that share the
+            device.
     """
     import torch
 
@@ -183,7 +189,7 @@ def bench(
 
     total = len(against) + 2
     progress("compile", 0, total)
-    tensors = drawn(plan.diagram, plan.sizes, plan.dtype, seed)
+    tensors = drawn(plan.diagram, plan.sizes, plan.dtype, seed, ranges=ranges)
     ran = poisoned(plan, tensors, 1)
     results: dict[str, Mapping[str, torch.Tensor]] = {OURS: ran.outputs}
     calls: dict[str, Callable[[], Any]] = {OURS: plan.bound_call(*tensors)}
@@ -208,10 +214,11 @@ def bench(
             calls[name], results[name] = beside.call, theirs
             settings[name] = version_of(PACKAGES.get(name, ""))
     progress("time", total - 1, total)
-    gaps = compared(plan.diagram, results, tensors, plan.sizes)
-    off = {name: max(each.values()) for name, each in gaps.items()}
-    results.clear()
-    times = interleaved(calls)
+    with alone or nullcontext():
+        gaps = compared(plan.diagram, results, tensors, plan.sizes)
+        off = {name: max(each.values()) for name, each in gaps.items()}
+        results.clear()
+        times = interleaved(calls)
     rows = tuple(
         Row(n, times.get(n), off.get(n), notes.get(n, ""), settings.get(n, ""))
         for n in (OURS, *against)

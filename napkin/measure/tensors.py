@@ -35,9 +35,10 @@ def drawn(
     seed: int,
     layout: str = "plain",
     device: str | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
 ) -> list[torch.Tensor]:
-    """Inputs in the storage types of `dtype`: normal reals, whole numbers that what reads them can
-    make sense of.
+    """Inputs in the storage types of `dtype`: normal reals, or even ones in the `ranges` of their
+    names; whole numbers that what reads them can make sense of.
 
     Raises:
         InputError: there is no such layout.
@@ -57,7 +58,15 @@ def drawn(
         if n.kind == "real":
             made = _empty(shape, DTYPES[own], device, order, layout == "inside")
             wide = DTYPES["fp32"] if own == "fp8" else made.dtype  # which has no random numbers
-            made.copy_(torch.empty(shape, dtype=wide, device=device).normal_(generator=generator))
+            values, span = (
+                torch.empty(shape, dtype=wide, device=device),
+                (ranges or {}).get(str(n.params[0])),
+            )
+            if span is None:
+                values.normal_(generator=generator)
+            else:
+                values.uniform_(*span, generator=generator)
+            made.copy_(values)
         else:
             values: Any = (
                 whole_numbers(diagram, n, shape, sizes, rng)

@@ -75,6 +75,7 @@ class Derivation:
             group=[a for a, _ in labels.group],
             hold=labels.hold,
             split=self._split(labels),
+            pair=dict(labels.pair).get(labels.stream) or 0,
         )
         return streamed(kernel)
 
@@ -138,7 +139,12 @@ class Derivation:
         return out
 
     def stream(
-        self, axis: str, chunk: int | None = None, passes: int = 1, hold: Iterable[str] = ()
+        self,
+        axis: str,
+        chunk: int | None = None,
+        passes: int = 1,
+        hold: Iterable[str] = (),
+        pair: int = 0,
     ) -> Derivation:
         """Cut `axis` into chunks that one group reads in turn (arXiv 2412.03317, section 2.3).
 
@@ -149,6 +155,8 @@ class Derivation:
             passes: how often the axis may be read.
             hold: names of results to keep running where applying them in the tail would do; for
                 a softmax this is the normalised accumulator of FlashAttention-1.
+            pair: positions of a chunk, if a linear recurrence that only products read is to be
+                computed by pairs of them.
 
         Raises:
             InputError: there is no such axis or result.
@@ -177,6 +185,8 @@ class Derivation:
         moves.append(
             Move("stream", self.diagram.name, " ".join(axes), None if passes == 1 else passes)
         )
+        if pair:
+            moves.append(Move("pair", self.diagram.name, axis, pair))
         out = self._move(*moves)
         return out if chunk is None else out.tile(**dict.fromkeys(axes, chunk))
 

@@ -19,6 +19,8 @@ def kernel_moves(choice: Choice) -> list[Move]:
         passes = len(kernel.stream.passes)
         moves.append(Move("stream", kernel.name, axis, None if passes == 1 else passes))
         moves += separations(kernel)
+    if twin := kernel.stream.twin:
+        moves.append(Move("pair", kernel.name, twin.axis, twin.length))
     if kernel.part:
         moves.append(Move("part", kernel.name, axis, choice.sizes[kernel.part]))
     if kernel.partial and kernel.blocks:

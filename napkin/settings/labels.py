@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any
 
 from napkin.algebra.rule import verifying
 from napkin.algebra.tracer import active
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.label import known_counts, label, weaved
+from napkin.derive.rules.solve import by_pairs
 from napkin.derive.rules.split import SplitTerm, split_terms
 from napkin.derive.rules.stream import streamed
 from napkin.diagram.interface import Output
@@ -21,6 +23,9 @@ from napkin.ir.sliding import taps
 from napkin.keys.residues import sized
 from napkin.settings.phrases import called, kernel_text, stream_text
 from napkin.settings.tiles import MAX_TILE, power_of_two
+
+PAIRS = (16, 32, 64, 128)
+"""Positions of a chunk whose pairs are tried."""
 
 LABELLED = 512
 """Labellings that are kept: they are the same at any sizes."""
@@ -82,6 +87,12 @@ def _labellings(
                 _tell_labelled(streamed(kernel), since)
                 yield kernel
                 break
+            for length in _paired(terms, axis):
+                since = _now()
+                kernel = found(axis, 1, split, length)
+                if not isinstance(kernel, str):
+                    _tell_labelled(streamed(kernel), since)
+                    yield kernel
 
 
 @dataclass(frozen=True)
@@ -92,13 +103,22 @@ class _Term:
     results: tuple[tuple[str, Node, tuple[str, ...]], ...]
     names: tuple[tuple[Node, str], ...]
 
-    def labelled(self, axis: str, passes: int, split: SplitTerm | None) -> Kernel | str:
+    def labelled(
+        self, axis: str, passes: int, split: SplitTerm | None, pair: int = 0
+    ) -> Kernel | str:
         """The kernel that streams an axis; why there is none."""
         outputs, names = [Output(*r) for r in self.results], dict(self.names)
+        how: dict[str, Any] = {"streamed": axis, "passes": passes, "split": split, "pair": pair}
         try:
-            return label(self.name, outputs, names, streamed=axis, passes=passes, split=split)
+            return label(self.name, outputs, names, **how)
         except Refusal as refusal:
             return str(refusal)
+
+
+def _paired(outputs: Sequence[Output], axis: str) -> Sequence[int]:
+    """Chunks of an axis whose positions may be paired (`napkin.derive.rules.pair`)."""
+    roots = [o.node for o in outputs]
+    return PAIRS if by_pairs(list(postorder(roots)), roots, axis) else ()
 
 
 _labelled = lru_cache(maxsize=LABELLED)(_Term.labelled)

@@ -22,6 +22,7 @@ def kernel_text(kernel: Kernel) -> str:
 def labels_text(kernel: Kernel) -> str:
     """The labels of a kernel: what is streamed, grouped, held whole and split."""
     parts = [stream_text(kernel.stream.axis, len(kernel.stream.passes))]
+    parts += [f"pair {t.length} positions of {t.axis}"] if (t := kernel.stream.twin) else []
     labelled = {"group": kernel.group, "hold": kernel.whole}
     parts += [f"{label} {' '.join(axes)}" for label, axes in labelled.items() if axes]
     parts += [f"split {' '.join(s.axis for s in kernel.splits)}"] if kernel.splits else []

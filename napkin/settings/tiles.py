@@ -307,6 +307,8 @@ class Tiles:
     def _lengths(self, axis: str) -> list[int]:
         if axis in {*self.kernel.single, *self.one_by_one}:
             return [1]
+        if (twin := self.kernel.stream.twin) and axis in {twin.axis, *twin.names}:
+            return [twin.length]
         if block := next((b.step for b in self.kernel.blocks if b.axis == axis), 0):
             return [block]
         least = NARROW_DEPTH if any(axis in gone for gone in self.live.narrow) else MIN_DOT

@@ -184,7 +184,8 @@ def test_kernels_step_along_the_axis(diagram: Any, by_hand: Any, large: bool) ->
     """Plans for large sizes, too, at sizes that fill no tile."""
     sizes = {a: 64 if large else 5 for a in diagram.axes}
     plan = nk.derive(diagram, on="h100", dtype="fp32", sizes=sizes)
-    assert all(k.tiles.get("t", 1) == 1 for k in plan.kernels)
+    if diagram is not delta:  # which is solved in chunks (test_pairs)
+        assert all(k.tiles.get("t", 1) == 1 for k in plan.kernels)
     small = {a: 17 if large and a != "t" else 5 for a in diagram.axes}
     plan.check(sizes=small, resources=False).raise_if_wrong()
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.algebra.fold import Twin
 from napkin.algebra.meaning import Meaning
 from napkin.algebra.relabel import Labels
 from napkin.algebra.rule import Instance, LawError, between, verified
@@ -18,12 +19,13 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import table
+from napkin.derive.rules.pair import Scanned
 from napkin.derive.rules.separation import Separating
 from napkin.derive.rules.table import TABLE
 from napkin.derive.rules.together import write_exponent
 from napkin.diagram.diagram import Diagram
 from napkin.ir.expansion import expanded
-from napkin.ir.infer import along, pointwise
+from napkin.ir.infer import along, pointwise, recurrence
 from napkin.ir.node import Node, node, number
 from napkin.ir.selecting import ranked
 
@@ -244,6 +246,23 @@ def resumptions() -> Iterable[Instance]:
     return TABLE["resume"].matches(kernel, 16)
 
 
+def pairs() -> Iterable[Instance]:
+    body = of("mul", of("mul", leaf("K", "x d"), leaf("V", "x v")), number(1.0))
+    scan = recurrence(leaf("a", "x"), body, "x")
+    scanned = Scanned(scan, leaf("a", "x"), body, number(0.0))
+    read = total(of("mul", leaf("Q", "x d"), scan), "d")
+    return TABLE["pair"].matches(read, scanned, Twin("x", "y", "z", 4))
+
+
+def systems() -> Iterable[Instance]:
+    def body(K: Any, V: Any) -> Any:
+        step = lambda s: s + K * (V - nk.contract(s, K, over="k"))  # noqa: E731
+        return nk.scan(step, 0.0, along="x", axes="k")
+
+    (root,) = roots("x k, x v -> x k v", body)
+    return TABLE["solve"].matches(root, number(0.0), Twin("x", "y", "z", 16))
+
+
 def groups() -> Iterable[Instance]:
     return TABLE["group"].matches(prepare(softmax()).outputs)
 
@@ -288,6 +307,8 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "add_parts": added_parts,
     "accumulate": accumulated,
     "resume": resumptions,
+    "pair": pairs,
+    "solve": systems,
     "group": groups,
     "tile": tiles,
 }

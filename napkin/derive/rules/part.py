@@ -67,6 +67,8 @@ def why_not_cut(kernel: Kernel) -> str:
         return f"{s.axis} is read in {len(s.passes)} passes: the next needs what the last found"
     if not s.states:
         return f"nothing is folded over {s.axis}"
+    if s.twin:
+        return f"positions of {s.axis} are paired in chunks of one length"
     if kernel.stepped:
         return f"a step takes the state along {s.axis}, and no two parts of it are joined"
     if kernel.fills:

@@ -26,7 +26,6 @@ from napkin.derive.kernel import Kernel, leaves
 from napkin.derive.label import label
 from napkin.derive.rules.block import block_axis, grouped, of_one_block, storing
 from napkin.derive.rules.part import readings, why_not_cut
-from napkin.derive.scans import first_of
 from napkin.diagram.interface import Output
 from napkin.diagram.scan import scan
 from napkin.errors import Refusal
@@ -36,7 +35,7 @@ from napkin.ir.evaluate import aligned, aligned_to, evaluate_more
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import REDUCTIONS, Node, in_kind, number, over, postorder
 from napkin.ir.rewrite import substitute
-from napkin.ir.selecting import position
+from napkin.ir.selecting import first_of, position
 from napkin.keys.residues import Blocks
 
 

@@ -17,6 +17,7 @@ from napkin.derive.rules.group import GROUP, TILE
 from napkin.derive.rules.materialise import STORED
 from napkin.derive.rules.nest import NESTED
 from napkin.derive.rules.order import ORDERED
+from napkin.derive.rules.pair import PAIRED
 from napkin.derive.rules.part import MERGED, PARTED
 from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
@@ -25,6 +26,7 @@ from napkin.derive.rules.scale import SCALED
 from napkin.derive.rules.seen import SEEN
 from napkin.derive.rules.select import SELECTED
 from napkin.derive.rules.separation import HELD, SEPARATED
+from napkin.derive.rules.solve import SOLVED
 from napkin.derive.rules.split import SPLIT
 from napkin.derive.rules.square import SQUARED
 from napkin.derive.rules.stream import STREAMED
@@ -36,6 +38,7 @@ _ALL = (
     EXPANDED, READ, DISJOINT, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED,
     ALIKE, SPLIT, COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED,
     VISITED, PARTED, BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN, ADDED_PARTS, ACCUMULATED,
+    PAIRED, SOLVED,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

@@ -1,0 +1,223 @@
+"""Steps that correct a state by what products read of it, as linear recurrences on a chunk.
+
+In h_t = a_t h_(t-1) + w_t u_t with u_t = r_t + g_t . a_t h_(t-1), as in the delta rule, what is
+added depends on the state, but by a sum of products alone. By pairs of positions that is a sum of
+earlier u: u = r + G h_0 + M u, where M pairs g_t with a_(s+1) .. a_t w_s for s < t. M is strictly
+lower triangular, so u is the solution of a triangular system (arXiv 2406.06484, section 3; arXiv
+2412.06464, section 3.3). Its inverse is built up from blocks of 1, 2, 4 and more positions: that of
+((A, 0), (-C, B)) is ((1/A, 0), (1/B C 1/A, 1/B)), which divides by nothing, as A and B are 1 on
+their diagonals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from napkin.algebra.fold import Twin
+from napkin.algebra.rule import Instance, Rule, one_node
+from napkin.derive.rules.pair import (
+    Scanned,
+    adds_products,
+    kept,
+    later,
+    read_by_sums,
+    smaller,
+    weights,
+)
+from napkin.ir.infer import along, joined, pointwise, recurrence, renamed
+from napkin.ir.node import Node, factors, number, over, postorder, steps_of, union_axes
+from napkin.ir.rewrite import substitute
+from napkin.ir.selecting import all_of, end_of, first_of, position
+
+
+@dataclass(frozen=True, eq=False)
+class Corrected:
+    """A step a h + w u, with u = r + sum(g a h).
+
+    Attributes:
+        a: the factors of what a state is multiplied by; none where it is 1.
+        w: the factors of what u is multiplied by.
+        r: what u is without the state.
+        g: the factors of what the state is read by, but a.
+        over: the axes of the sum.
+        outside: the factors of the sum.
+        state: the leaf of the state, and what it begins with.
+    """
+
+    a: tuple[Node, ...]
+    w: tuple[Node, ...]
+    r: Node
+    g: tuple[Node, ...]
+    over: tuple[str, ...]
+    outside: tuple[Node, ...]
+    state: Node
+    start: float
+
+    @property
+    def small(self) -> list[tuple[str, ...]]:
+        """The axes of a, and of the factors of what is added."""
+        inside = union_axes([self.r, *self.outside, *self.g, self.state])
+        u = tuple(x for x in inside if x not in self.over)
+        return [union_axes(self.a), u, *(p.axes for p in self.w)]
+
+
+def corrected(n: Node) -> Corrected | None:
+    """The form of a step that is one; None of another."""
+    steps = steps_of(n)
+    if len(steps.made) != 1 or n.kind != "real":
+        return None
+    leaves = steps.leaves
+    states = [m for m in leaves if m.op == "previous"]
+    read = {m: n.args[i] for m, i in leaves.items() if m.op == "operand"}
+    if len(states) != 1:
+        return None
+    (state,), made = states, substitute(steps.made, read)[steps.made[0]]
+    kept, moved = _terms(made, state)
+    if kept or len(moved) != 2:
+        return None
+    found = dict[bool, tuple[Node, tuple[Node, ...]]]()
+    for parts in moved:
+        own = [p for p in parts if _has(p, state)]
+        if len(own) != 1:
+            return None
+        found[own[0] is state] = own[0], tuple(p for p in parts if p is not own[0])
+    if len(found) != 2:
+        return None
+    (u, w), (_, a) = found[False], found[True]
+    r, sums = _terms(u, state)
+    if len(sums) != 1:
+        return None
+    inner = [p for p in sums[0] if _has(p, state)]
+    outside = tuple(p for p in sums[0] if p not in inner)
+    if len(inner) != 1 or inner[0].op != "sum":
+        return None
+    gone, body = over(inner[0]), list(factors(inner[0].args[0]))
+    for p in (state, *a):
+        if p not in body:
+            return None
+        body.remove(p)
+    rest = joined("add", [joined("mul", parts) for parts in r]) if r else number(0.0)
+    again = {*gone} & {*union_axes([rest, *outside])}  # u is to lack what is summed over
+    if any(_has(p, state) for p in body) or not {*gone} <= {*state.axes} or again:
+        return None
+    start = float(steps.starts[0])
+    return Corrected(a, w, rest, tuple(body), gone, outside, state, start)
+
+
+def _has(x: Node, state: Node) -> bool:
+    return any(m is state for m in postorder([x]))
+
+
+def _terms(x: Node, state: Node) -> tuple[list[tuple[Node, ...]], list[tuple[Node, ...]]]:
+    """The products that a term adds up: those without the state, and those with it."""
+    kept, moved = list[tuple[Node, ...]](), list[tuple[Node, ...]]()
+    todo: list[tuple[Node, tuple[Node, ...]]] = [(x, ())]
+    while todo:
+        n, sign = todo.pop()
+        if n.op in {"add", "sub"}:
+            minus = (number(-1.0), *sign) if n.op == "sub" and not sign else ()
+            second = minus if n.op == "sub" else sign
+            todo += [(n.args[1], second), (n.args[0], sign)]
+        elif n.op == "neg":
+            todo.append((n.args[0], () if sign else (number(-1.0),)))
+        else:
+            (moved if _has(n, state) else kept).append((*sign, *factors(n)))
+    return kept, moved
+
+
+def by_pairs(order: Sequence[Node], roots: Iterable[Node], axis: str) -> dict[Node, Node]:
+    """The sums that may read the states of a scan by pairs of positions, with the scan of each."""
+    return {c: n for c, n in read_by_sums(order, roots, axis).items() if _may_pair(n)}
+
+
+def _may_pair(n: Node) -> bool:
+    if n.op != "steps":
+        return adds_products(n)
+    c = corrected(n)
+    return c is not None and smaller(n, c.small)
+
+
+# --- the terms ------------------------------------------------------------------------------
+
+
+def solved(c: Corrected, old: Node, twin: Twin) -> Scanned:
+    """The step as a linear recurrence on a chunk, whose sum adds what the system gives."""
+    (axis,) = [twin.axis]
+    a = joined("mul", c.a) if c.a else None
+    s = Scanned(old, a, old, old)
+    queries = [later(p, twin) for p in c.g]
+    outside = [later(p, twin) for p in c.outside]
+    seen = joined("mul", [*queries, *kept(s, twin), old])
+    begins = joined("mul", [*outside, along("sum", seen, c.over)])
+    right = pointwise("add", (later(c.r, twin), begins))
+    parts = [*queries, weights(s, twin), *c.w]
+    inner = [p for p in parts if not {*c.over}.isdisjoint(p.axes)]
+    rest = [p for p in parts if p not in inner]
+    pairs = joined("mul", [*outside, *rest, along("sum", joined("mul", inner), c.over)])
+    inverse = _inverse(pairs, twin)
+    u = along("sum", pointwise("mul", (inverse, _earlier(right, twin))), (axis,))
+    b = joined("mul", [*c.w, _earlier(u, twin)])
+    return replace(s, b=b)
+
+
+def _earlier(x: Node, twin: Twin) -> Node:
+    """An array at the earlier position of a pair."""
+    return renamed(x, ((twin.name, twin.axis),)) if twin.name in x.axes else x
+
+
+def _inverse(pairs: Node, twin: Twin) -> Node:
+    """1 / (1 - M), of which M is `pairs` where the one position is before the other."""
+    here = pointwise("sub", (position(twin.axis), first_of(twin.axis)))
+    there, inside = later(here, twin), later(position(twin.axis), twin)
+    inside = pointwise("less_equal", (inside, end_of(twin.axis)))
+    same = pointwise("equal", (there, here))
+    found = pointwise("where", (same, number(1.0), number(0.0)))
+    step = 1
+    while step < twin.length:
+        blocks = [[pointwise("floordiv", (x, number(k))) for x in (there, here)]
+                  for k in (2 * step, step)]  # fmt: skip
+        tests = [pointwise("equal", blocks[0]), pointwise("greater", blocks[1]), inside]
+        test = all_of(tests)
+        assert test is not None
+        below = pointwise("where", (test, pairs, number(0.0)))
+        if step > 1:
+            below = _times(_times(found, below, twin), found, twin)
+        found = pointwise("add", (found, below))
+        step *= 2
+    return found
+
+
+def _times(x: Node, y: Node, twin: Twin) -> Node:
+    """The matrix product of two arrays on pairs of positions."""
+    left, right = (renamed(z, ((a, twin.between),))
+                   for z, a in ((x, twin.axis), (y, twin.name)))  # fmt: skip
+    return along("sum", pointwise("mul", (left, right)), (twin.between,))
+
+
+# --- the rule -------------------------------------------------------------------------------
+
+
+def _matches(n: Node, old: Node, twin: Twin) -> Iterator[Instance]:
+    """The states of a step on a chunk, from the state before it, as a linear recurrence."""
+    c = corrected(n) if n.op == "steps" else None
+    if c is None:
+        return
+
+    def form(old: Node) -> Node:
+        s = solved(c, old, twin)
+        first = pointwise("equal", (position(twin.axis), first_of(twin.axis)))
+        a = number(1.0) if s.a is None else s.a
+        begun = pointwise("add", (s.b, pointwise("mul", (a, old))))
+        return recurrence(a, pointwise("where", (first, begun, s.b)), twin.axis)
+
+    law = one_node(n, form(number(c.start)), {x: twin.axis for x in twin.names})
+    yield replace(law, made=(form(old), solved(c, old, twin)))
+
+
+SOLVED = Rule(
+    "solve",
+    "h_t = a_t h_(t-1) + w_t u_t, where u = r + G h_0 + M u, is so where u = (r + G h_0) / (1 - M)",
+    _matches,
+    ("w and u each lack an axis of the state, as a does", "u reads the state times a in one sum"),
+)

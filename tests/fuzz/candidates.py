@@ -71,14 +71,14 @@ def terms(diagram: Diagram, most: int = 12, squared: bool = True) -> Iterator[Te
     Args:
         squared: whether squared differences may be multiplied out, which loses digits.
     """
-    ready = prepare(diagram)
+    ready, sizes = prepare(diagram), dict.fromkeys(diagram.axes, 4)
     found = [Term(ready.outputs, ready.names, "as it is", {})]
-    other = exact(ready, "fp16")
+    other = exact(ready, "fp16", sizes)
     found.append(Term(other.outputs, other.names, "exact", {}))
     if squared and squares(diagram):
         other = multiplied_out(ready)
         found.append(Term(other.outputs, other.names, "multiplied out", {}))
-    level, sizes = list(found), dict.fromkeys(diagram.axes, 4)
+    level = list(found)
     for _ in range(DEEPEST):
         level = [t for before in level for t in _rewritten(before, sizes)]
         found += level

@@ -57,6 +57,8 @@ def _roots(program: Program, axes: tuple[str, ...]) -> dict[str, str]:
         if step.op == "rename":
             for old, new in step.options:
                 tie(old, str(new))
+        if "product" in step.option:
+            tie(step.option["within"], step.option["product"])
         for keys in step.keys:
             for k in keys.each() if keys is not None else ():
                 if k.pattern not in {"&", "|"} and k.at is None:

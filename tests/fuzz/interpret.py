@@ -20,7 +20,7 @@ from forced import Forcing, plans
 from handmade import by_hand
 from judged import COUNTS, Found, differing, error
 from programs import Program
-from sized import fit, listed
+from sized import fit, held
 from unsure import excess, wobbles
 from values import finite, results, wrapped
 from written import diagram as written_diagram
@@ -29,6 +29,7 @@ import napkin.run.interpret as interpreting
 from napkin.algebra import rule
 from napkin.check.rounding import roundings
 from napkin.check.verdict import HALF_STEP, TOLERANCE
+from napkin.errors import Refusal
 from napkin.ir.node import over, postorder
 from napkin.ir.storage import storage_type
 from napkin.plan import fitting
@@ -178,7 +179,7 @@ def ragged(program: Program, rng: random.Random) -> dict[str, int] | None:
 def planned(program: Program, diagram, seed: int) -> None:
     """The planner's own plan for large sizes on one of three machines, at small ones; sometimes
     with every array between reductions stored."""
-    large = fit(program, dict.fromkeys(program.sizes, 2048) | dict.fromkeys(listed(program), 64))
+    large = fit(program, dict.fromkeys(program.sizes, 2048) | dict.fromkeys(held(program), 64))
     rng = random.Random(seed)
     bytes8 = any(i.storage == "fp8" for i in program.inputs)
     on = rng.choice(("h100", "b200") if bytes8 else ("h100", "h100", "a100", "b200"))
@@ -187,7 +188,13 @@ def planned(program: Program, diagram, seed: int) -> None:
     square = squares(diagram) and not program.hard and rng.random() < SQUARES
     with mock.patch.object(fitting, "available", return_value=False):  # nothing is launched
         how = {"materialise": stored, "multiply_out": square, "deterministic": seed < KINDS}
-        plan = derive(diagram, on, large, dtype, **how)
+        try:
+            plan = derive(diagram, on, large, dtype, **how)
+        except Refusal:
+            if stored is None:
+                raise
+            COUNTS["refused with every array stored"] += 1  # a scan of scores under a key set
+            return
     sizes = dict(program.sizes)
     while turns(plan, sizes) > LASTING and max(sizes.values()) > 1:
         if (smaller := halved(program, sizes)) is None:

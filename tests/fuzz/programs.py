@@ -95,7 +95,7 @@ WIDER_STEPS = {
     "counted": Form("nk.where({0} > h, {0}, h - 1)", ("whole",)),
     "moment": Form("({0} * h + {1}, nk.tanh(c + h))", ("factor", "added"), 2),
     "online": Form(
-        "(nk.maximum(h, {0}), c * nk.exp(h - nk.maximum(h, {0})) + nk.exp({0} - nk.maximum(h, {0})))",
+        "(nk.maximum(h, {0}), (c * nk.exp(h) + nk.exp({0})) * nk.exp(-nk.maximum(h, {0})))",
         ("added",), 2,
     ),
     "gated": Form(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from unittest import mock
 
 import numpy as np
 from algebra import kind
 from candidates import squares
-from drawing import KINDS
+from drawing import KINDS, SEVERAL
 from filled import arrays as fill
 from forced import Forcing, plans
 from handmade import by_hand
@@ -72,6 +72,9 @@ VERIFIED = 16
 HANDMADE = 5
 """Programs of which one runs with labels that a person gives."""
 
+DERIVED = 7
+"""Programs of which one's gradient runs."""
+
 LASTING = 300
 """Groups times chunks of a plan, at most: an interpreter takes 10 ms for each (`turns`)."""
 
@@ -123,10 +126,16 @@ def interpreted(program: Program, seed: int) -> None:
             Case(program, plan, program.sizes, seed).check()
     if seed % 4 == 0:
         planned(program, diagram, seed)
-    if (seed % 4 or seed >= KINDS) and any(n >= WIDE for n in program.sizes.values()):
-        specialised(program, diagram, seed, rng)
+    if (seed % 4 or seed >= KINDS) and large_enough(program):
+        specialised(
+            diagram, program.sizes, seed, rng, lambda p, n, fast: Case(program, p, n, seed, fast)
+        )
     if seed >= KINDS and seed % HANDMADE == 2:
         handmade(program, diagram, seed, rng)
+    if seed >= SEVERAL and seed % DERIVED == 3:
+        import slopes  # which reads this file
+
+        slopes.slopes(program, seed)
 
 
 def handmade(program: Program, diagram, seed: int, rng: random.Random) -> None:
@@ -140,17 +149,24 @@ def handmade(program: Program, diagram, seed: int, rng: random.Random) -> None:
         Case(program, plan, program.sizes, seed).check()
 
 
-def specialised(program: Program, diagram, seed: int, rng: random.Random) -> None:
+def large_enough(program: Program) -> bool:
+    """Whether groups are tried as warpgroups."""
+    return any(n >= WIDE for n in program.sizes.values())
+
+
+def specialised(
+    diagram, sizes: Mapping[str, int], seed: int, rng: random.Random, case: Callable[..., Case]
+) -> None:
     """A plan with kernels of warpgroups, if one is drawn."""
     dtype = rng.choice(("bf16", "fp16"))
-    forcing = Forcing(diagram, program.sizes, dtype, rng, seed >= KINDS)
+    forcing = Forcing(diagram, sizes, dtype, rng, seed >= KINDS)
     tried = (forcing.plan(seed >= KINDS and i % 2 == 0) for i in range(SPECIALISED))
     found = (p for p in tried if p is not None and p.given)
     plan = next(found, None)
     if plan is None:
         return
     COUNTS["plans with warpgroups"] += 1
-    Case(program, plan, program.sizes, seed, specialised=True).check()
+    case(plan, sizes, True).check()
     if seed >= KINDS:  # more of them are drawn, for why kernels do not run as warpgroups
         list(found)
 

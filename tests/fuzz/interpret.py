@@ -155,19 +155,25 @@ def large_enough(program: Program) -> bool:
 
 
 def specialised(
-    diagram, sizes: Mapping[str, int], seed: int, rng: random.Random, case: Callable[..., Case]
+    diagram,
+    sizes: Mapping[str, int],
+    seed: int,
+    rng: random.Random,
+    case: Callable[..., Case],
+    patient: bool = False,
 ) -> None:
     """A plan with kernels of warpgroups, if one is drawn."""
     dtype = rng.choice(("bf16", "fp16"))
-    forcing = Forcing(diagram, sizes, dtype, rng, seed >= KINDS)
-    tried = (forcing.plan(seed >= KINDS and i % 2 == 0) for i in range(SPECIALISED))
+    forcing = Forcing(diagram, sizes, dtype, rng, seed >= KINDS, patient)
+    most = SPECIALISED // 2 if patient else SPECIALISED
+    tried = (forcing.plan(seed >= KINDS and i % 2 == 0) for i in range(most))
     found = (p for p in tried if p is not None and p.given)
     plan = next(found, None)
     if plan is None:
         return
     COUNTS["plans with warpgroups"] += 1
     case(plan, sizes, True).check()
-    if seed >= KINDS:  # more of them are drawn, for why kernels do not run as warpgroups
+    if seed >= KINDS and not patient:  # more of them are drawn, for why kernels do not run as warpgroups
         list(found)
 
 

@@ -49,11 +49,11 @@ def slopes(program: Program, seed: int) -> None:
         return Slopes(program, made, plan, sizes, seed, warpgroups)
 
     sizes = {a: program.sizes[a] for a in made.axes}
-    for plan in plans(made, sizes, "fp32", rng, 1, True):
+    for plan in plans(made, sizes, "fp32", rng, 1, True, patient=True):
         COUNTS["plans of gradients"] += 1
         case(plan, sizes).check()
     if large_enough(program):
-        specialised(made, sizes, seed, rng, case)
+        specialised(made, sizes, seed, rng, case, patient=True)
 
 
 class Slopes(Case):

@@ -20,7 +20,8 @@ from napkin.check.rounding import roundings
 from napkin.check.verdict_rows import CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import close_to
-from napkin.ir.storage import storage_type
+from napkin.ir.node import postorder
+from napkin.ir.storage import own_type, storage_type
 from napkin.plan.derive import derive
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
@@ -277,5 +278,6 @@ def _jobs(plan: Plan, todo: Sequence[tuple[PlannedKernel, str]]) -> list[Job]:
 
 
 def _compiles(k: PlannedKernel, arch: str) -> bool:
-    """Whether Triton has the types of a kernel's tensors on an architecture."""
-    return target_of(arch).has_fp8 or "fp8" not in k.dtypes.values()
+    """Whether Triton has the types of a kernel's tensors and casts on an architecture."""
+    casts = map(own_type, postorder(k.choice.kernel.terms))
+    return target_of(arch).has_fp8 or "fp8" not in {*k.dtypes.values(), *casts}

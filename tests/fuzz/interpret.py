@@ -173,7 +173,7 @@ def specialised(
         return
     COUNTS["plans with warpgroups"] += 1
     case(plan, sizes, True).check()
-    if seed >= KINDS and not patient:  # more of them are drawn, for why kernels do not run as warpgroups
+    if seed >= KINDS and not patient:  # more are drawn, for why kernels do not run as warpgroups
         list(found)
 
 

@@ -70,7 +70,8 @@ class Frontier:
 
     def handed_on(self, n: Node) -> bool:
         """Whether some cut has kernels that read `n`."""
-        return any(n in made for made in self._handed_on)
+        again = any(n in self.sources(m) for m in self.order if m.op in READ_AGAIN)
+        return again or any(n in made for made in self._handed_on)
 
     def _crossing(self) -> list[set[Node]]:
         """For each point, the sources of what it or an earlier one makes and a later one

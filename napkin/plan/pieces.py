@@ -143,16 +143,29 @@ class Pieces:
         tensors = {n: self._tensor(n) for n in found}
         stored = {n: self._leaf(n, t) for n, t in tensors.items() if n not in wanted}
         results = [(self._tensor(n), n, self.axes_of(n)) for n in wanted]
-        results += [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, [])]
+        more = [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, [])]
+        repeated = [r for r in more if set(r[2]) > set(r[1].axes)]  # by a kernel that reads it
+        runs = [self._run([*results, *(r for r in more if r not in repeated)], stored, short)]
+        for r in repeated:
+            runs.append(self._run([r], {r[1]: self._leaf(r[1], self._tensor(r[1]))}, short))
+        known = tuple(run for run in runs if run is not None)
+        if len(known) < len(runs):
+            self._tell(wanted, f"the search is bounded: {IN_FULL} kernels are known by now")
+            return None
+        return Segment(known, self)
+
+    def _run(
+        self, results: Results, stored: Mapping[Node, Node], short: bool
+    ) -> tuple[Known, Form] | None:
+        """One kernel, as it is known; None where it is left out."""
         form = self.memo.form(results, stored, self.frontier.sizes)
         if self.memo.left_out(form, short):
-            self._tell(wanted, f"the search is bounded: {IN_FULL} kernels are known by now")
             return None
         if form.key not in self.memo.known:
             self.memo.known[form.key] = Known(self._search(results, stored), form)
         elif verifying():
             self._hold(results, stored, form)
-        return Segment(((self.memo.known[form.key], form),), self)
+        return self.memo.known[form.key], form
 
     def _hold(self, results: Results, stored: Mapping[Node, Node], form: Form) -> None:
         """Hold the first segment of a form, under the names of another, to what that computes."""

@@ -8,7 +8,7 @@ So there are as many distances as digits that repeat the tile, and no group is l
 
 A swizzle (`GROUP_M`) numbers groups in blocks: so many along one axis, the fastest, times all along
 the next. A wave of them is nearer to a square, and reads less. Where blocks do not divide the axis
-the last is smaller; then groups are looked at one by one.
+the last is smaller; then groups are looked at one by one, and fewer stand for very many.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ import numpy as np
 
 MOST = 256
 """Waves that are counted; their mean stands for those after them."""
+
+LOOKED = 2**20
+"""Groups that are looked at one by one, at most."""
 
 FAR = 2**62
 """Numbers of groups from here on are Python's: numpy's might overflow."""
@@ -51,6 +54,18 @@ class Order:
         if many % rows:
             return Order(self.digits, rows)
         return Order((*outer, (a, many // rows), column, (a, rows)))
+
+    def shorter(self) -> Order:
+        """An order of no more groups than are looked at. The longest digits have fewer places; the
+        last one, which says how soon a tile is read again, only where others are short already."""
+        lengths = [n for _, n in self.digits]
+        *slow, last = range(len(lengths))
+        while math.prod(lengths) > LOOKED:
+            longest = max(slow, key=lengths.__getitem__)
+            long = lengths[longest] > 2 * self.rows or lengths[last] == 1
+            lengths[longest if long else last] //= 2
+        own = zip(self.digits, lengths, strict=True)
+        return Order(tuple((axis, n) for (axis, _), n in own), self.rows)
 
     @cached_property
     def groups(self) -> int:
@@ -128,15 +143,15 @@ def seen(order: Order, carried: frozenset[int]) -> Callable[[int], int]:
     every = order.groups
     if order.rows:
         new = np.append(0, np.cumsum(_last(order, carried) < 0))
-        return lambda groups: int(new[min(groups, every)])
+        return lambda groups: int(new[min(groups, len(new) - 1)])
     runs = _runs(order.digits, order.repeating(carried))
     return lambda groups: int(_before(runs, min(groups, every)))
 
 
 @lru_cache(maxsize=256)
 def _last(order: Order, carried: frozenset[int]) -> Any:
-    """The group before each one that read the same tile; -1 where none did."""
-    numbers = np.arange(order.groups)
+    """The group before each of the first that read the same tile; -1 where none did."""
+    numbers = np.arange(min(order.groups, LOOKED))
     *outer, (a, many), (c, columns) = order.digits
     rest = numbers % (many * columns)
     first = rest // (order.rows * columns) * order.rows
@@ -167,9 +182,11 @@ def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
         kept: waves after which the cache still has what a wave read.
     """
     if order.rows:
-        last = _last(order, carried)
-        waves = np.arange(order.groups) // wave - last // wave
-        return int(((last < 0) | (waves > kept)).sum())
+        few = order.shorter()
+        last = _last(few, carried)
+        waves = np.arange(few.groups) // wave - last // wave
+        again = int(((last >= 0) & (waves > kept)).sum())
+        return order.tiles(carried) + again * order.groups // few.groups
     digits = order.repeating(carried)
     again = (_again(order, i, digits[at + 1 :], wave, kept) for at, i in enumerate(digits))
     return order.tiles(carried) + sum(again)

@@ -70,3 +70,13 @@ def test_where_the_compiler_fails_elsewhere_other_warps_are_tried(
     said = f"with {2 * warps} warps and {stages} stages: a pass fails"
     assert refusing("sm_100") == [("sm_100", 7, said)]
     assert refusing("sm_90") == [("sm_90", None, "a pass fails")]
+
+
+def test_no_kernel_that_casts_to_eight_bits_is_compiled_for_what_has_none() -> None:
+    @nk.diagram("a b -> a b", sizes={"a": 512, "b": 512})
+    def rounded(X):
+        return nk.cast(nk.sigmoid(X), "fp8") + X
+
+    rows = verdict.compiled(nk.derive(rounded, on="h100"), registers=False)
+    assert all(row.ok for row in rows), rows
+    assert {row.arch for row in rows} == {"sm_90", "sm_100"}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.count import starting_order
 from napkin.count.crossing import CacheTraffic
 from napkin.count.requested import Requests, _sectors
 from napkin.count.starting_order import MOST, Order, fetched, seen
@@ -88,6 +89,24 @@ def test_blocks_of_rows_are_what_an_enumeration_fetches(seed: int) -> None:
     assert seen(order, carried)(first) == len(set(read[:first]))
     together = next((i for i, tile in enumerate(read) if tile != read[0]), len(read))
     assert order.together(carried) == together
+
+
+@pytest.mark.parametrize("carried", [set(), {0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}])
+def test_few_blocks_of_rows_stand_for_very_many(carried: set[int], monkeypatch) -> None:
+    """Of some 10^9 groups no array is made; a thousandth of those groups tells as much."""
+    own = frozenset(carried)
+    huge = Order(((0, 2048), (1, 22539), (2, 32)), 8)
+    assert fetched(huge, own, 132, 2) >= huge.tiles(own)
+    assert 0 < seen(huge, own)(huge.groups // 2) <= huge.tiles(own)
+    order = Order(((0, 50), (1, 201), (2, 12)), 8)
+    every = fetched(order, own, 16, 2)
+    fetched.cache_clear()
+    starting_order._last.cache_clear()
+    monkeypatch.setattr(starting_order, "LOOKED", 2**14)
+    few = fetched(order, own, 16, 2)
+    fetched.cache_clear()
+    starting_order._last.cache_clear()
+    assert abs(few - every) <= 0.1 * every
 
 
 def test_blocks_of_rows_are_taken_where_less_comes_from_memory() -> None:

@@ -11,7 +11,7 @@ import sources
 from drawing import KINDS
 from judged import Found, plain
 from programs import Program
-from sized import fit
+from sized import fit, held
 from written import diagram as written_diagram
 
 from napkin.check.verdict import compiled
@@ -27,6 +27,9 @@ from napkin.run.compile import allocations
 
 SIZES = (64, 256, 1000, 1024, 2048, 4096, 1, 17, 63, 129, 1025, 8191)
 """Sizes of axes, of which windows and key sets may want others."""
+
+HELD = 64
+"""Size of an axis that a group holds whole, at most."""
 
 VALUES = 2**34
 """Of all axes together, at most: planning time does not grow with it, but nobody has more."""
@@ -45,6 +48,7 @@ def _forget() -> None:
 def large(program: Program, rng: random.Random) -> dict[str, int] | None:
     """Large sizes that fit a program."""
     wanted = {a: rng.choice(SIZES) for a in program.sizes}
+    wanted |= {a: min(wanted[a], HELD) for a in held(program) if a in wanted}
     sizes = fit(program, wanted)
     while sizes is not None:
         total = 1

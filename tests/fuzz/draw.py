@@ -12,7 +12,8 @@ import rarer
 import rarer_keys
 import readings
 import scans
-from drawing import KINDS, NEWEST, RARE, RESUMED, Drawing, Rejected
+import stepped
+from drawing import KINDS, NEWEST, RARE, RESUMED, SEVERAL, Drawing, Rejected
 from programs import Program
 
 WEIGHTS = {
@@ -59,6 +60,9 @@ RARER = {
 }  # fmt: skip
 """Of seeds from `KINDS` on, most of which begin with one of these."""
 
+RAREST = {stepped.states: 120}
+"""Of seeds from `SEVERAL` on, among these."""
+
 CALLED = ("sum", "max", "float", "gl", "tl", "triton", "range", "linear_scan")
 """Names of diagrams that mean something else in a kernel file."""
 
@@ -75,7 +79,8 @@ def draw(seed: int) -> Program:
         table = WEIGHTS | (LATER if d.more else {}) | (NEW if seed >= NEWEST else {})
         ways, weights = list(table), list(table.values())
         if seed >= KINDS and d.chance(0.85):
-            d.moving(d.rng.choices(list(RARER), list(RARER.values()))[0])
+            rarer = RARER | (RAREST if seed >= SEVERAL else {})
+            d.moving(d.rng.choices(list(rarer), list(rarer.values()))[0])
         if seed >= RARE and d.chance(0.3 if seed >= KINDS else 0.5):
             first = SELDOM | (LAST if seed >= RESUMED else {})
             d.moving(d.rng.choices(list(first), list(first.values()))[0])

@@ -256,7 +256,7 @@ def all_names() -> list[str]:
         | programs.OWN - {*PATTERNS}
     )
     found = [*(f"operator {op}" for op in operators), *(f"key set {p}" for p in PATTERNS)]
-    return [*found, *(f"scan {form}" for form in programs.STEPS | programs.ANY_STEPS)]
+    return [*found, *(f"scan {form}" for form in programs.FORMS)]
 
 
 def watched(work: Callable[[], Any], program: Program) -> tuple[Any, tuple[bytes, list[str]]]:

@@ -27,7 +27,7 @@ from napkin.lower.printer import function_name
 from napkin.moves.trail import Trail
 from napkin.plan.fitting import formed
 from napkin.plan.frontier import Frontier, orders
-from napkin.plan.pieces import Piece, Pieces, uniquely_named
+from napkin.plan.pieces import Piece, Pieces, Segment, uniquely_named
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
 from napkin.plan.segments import Form, Known, Memo
@@ -88,6 +88,7 @@ class Forcing:
         sizes: what the plans will run at.
         kinds: whether rare kinds of labels and tiles are drawn as often as common ones, and groups
             may add in memory.
+        patient: whether other kernels are tried where some that were drawn have no small tiles.
 
     Attributes:
         fused: whether one kernel computes as much as one may, and no two compute a term.
@@ -100,9 +101,10 @@ class Forcing:
         dtype: str,
         rng: random.Random,
         kinds: bool = False,
+        patient: bool = False,
     ) -> None:
         self.diagram, self.sizes, self.dtype, self.rng = diagram, dict(sizes), dtype, rng
-        self.kinds, self.fused = kinds, False
+        self.kinds, self.fused, self.patient = kinds, False, patient
         self.alike = Memo(dtype, H100)
         self.terms = list(candidates.terms(diagram, squared=False))
         if kinds:
@@ -119,13 +121,8 @@ class Forcing:
         order = self.rng.choice(list(orders(term.outputs, points)))
         frontier = Frontier(term.outputs, sizes, order, points)
         pieces = Pieces(self.diagram.name, term.outputs, term.names, frontier, self.alike)
-        found = self._cut(pieces, term, sizes)
-        if found is None:
-            return None
-        kernels = tuple(
-            k for known, form in found for k in self._kernels(known, form, pieces, sizes)
-        )
-        if any(k is None for k in kernels):
+        kernels = self._cut(pieces, term, sizes)
+        if kernels is None:
             return None
         apart = uniquely_named([Piece(k.choice, k.binding, 0.0) for k in kernels])
         kernels = tuple(PlannedKernel(p.choice, p.binding, self.dtype, H100) for p in apart)
@@ -166,10 +163,10 @@ class Forcing:
         self.rng.shuffle(found)
         return next((c for c in found[:TRIED] if _writes(c)), None)
 
-    def _cut(self, pieces: Pieces, term: Term, sizes) -> list[tuple[Known, Form]] | None:
-        """Runs of points, drawn from the last."""
+    def _cut(self, pieces: Pieces, term: Term, sizes) -> list[PlannedKernel] | None:
+        """The kernels of runs of points, drawn from the last; None where some run has none."""
         frontier = pieces.frontier
-        found: list[tuple[Known, Form]] = []
+        found: list[PlannedKernel] = []
         i = len(frontier.points) - 1
         while i >= 0:
             begins = list(range(max(0, i - candidates.LONGEST + 1), i + 1))
@@ -180,18 +177,34 @@ class Forcing:
                 if not frontier.wanted(j, i):
                     break
                 segment = candidates.segment_of(pieces, j, i)
-                if segment is not None and all(self._runs(k) for k, _ in segment.runs):
-                    found = [*segment.runs, *found]
+                if segment is None or not all(self._runs(known) for known, _ in segment.runs):
+                    continue
+                made = self._made(segment, sizes)
+                if made is not None:
+                    found = [*made, *found]
                     break
+                if not self.patient:
+                    return None
             else:
                 return None
             i = j - 1
         light = dict.fromkeys(o.node for o in term.outputs if frontier.level[o.node] < 0)
         for n in light:
             segment = pieces.segment([n], -1)
-            if segment is None:
+            made = None if segment is None else self._made(segment, sizes)
+            if made is None:
                 return None
-            found = [*segment.runs, *found]
+            found = [*made, *found]
+        return found
+
+    def _made(self, segment: Segment, sizes) -> list[PlannedKernel] | None:
+        """The kernels of a segment; None where it has none at small tiles."""
+        found: list[PlannedKernel] = []
+        for known, form in segment.runs:
+            kernels = self._kernels(known, form, sizes)
+            if None in kernels:
+                return None
+            found += kernels
         return found
 
     def _runs(self, known: Known) -> bool:
@@ -206,7 +219,7 @@ class Forcing:
                 if not why_not_parted(kernel):
                     yield from adding_in_parts(kernel, known.search.sizes, [2, 3])
 
-    def _kernels(self, known: Known, form: Form, pieces: Pieces, sizes):
+    def _kernels(self, known: Known, form: Form, sizes) -> list[PlannedKernel | None]:
         """One kernel for a run, or two that pass the states of parts or add in memory."""
         ours = dict(zip(known.first.tensors, form.tensors, strict=True))
         adding = [] if self.fused and known.search.kernels else list(self._adding(known))
@@ -369,8 +382,9 @@ def plans(
     rng: random.Random,
     most: int,
     kinds: bool = False,
+    patient: bool = False,
 ) -> Sequence[Plan]:
-    """Some plans of a diagram, of rare kinds as often as of common ones where `kinds` are drawn."""
-    forcing = Forcing(diagram, sizes, dtype, rng, kinds)
+    """Some plans of a diagram (see `Forcing`)."""
+    forcing = Forcing(diagram, sizes, dtype, rng, kinds, patient)
     found = (forcing.plan(kinds and rng.random() < FUSED) for _ in range(2 * most))
     return list(itertools.islice((p for p in found if p is not None), most))

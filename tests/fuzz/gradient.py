@@ -46,7 +46,7 @@ def gradient(program: Program, seed: int) -> None:
             raise
         return
     rng = np.random.default_rng(seed)
-    data = [_jittered(a, rng) for a in fill(program, program.sizes, seed)]
+    data = [jittered(a, rng) for a in fill(program, program.sizes, seed)]
     if tied(program, data, program.sizes):
         COUNTS["equal values are ranked"] += 1
         return
@@ -112,7 +112,8 @@ REFUSED = ("no output holds real", "by no input", "by a permutation", "has no de
 """What a refusal of a gradient says."""
 
 
-def _jittered(data: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def jittered(data: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Values of which no two are equal, if they are real."""
     return data + JITTER * rng.uniform(size=data.shape) if data.dtype.kind == "f" else data
 
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from unittest import mock
 
 import numpy as np
 from algebra import kind
 from candidates import squares
-from drawing import KINDS
+from drawing import KINDS, SEVERAL
 from filled import arrays as fill
 from forced import Forcing, plans
 from handmade import by_hand
 from judged import COUNTS, Found, differing, error
 from programs import Program
-from sized import fit, listed
+from sized import fit, held
 from unsure import excess, wobbles
 from values import finite, results, wrapped
 from written import diagram as written_diagram
@@ -29,6 +29,7 @@ import napkin.run.interpret as interpreting
 from napkin.algebra import rule
 from napkin.check.rounding import roundings
 from napkin.check.verdict import HALF_STEP, TOLERANCE
+from napkin.errors import Refusal
 from napkin.ir.node import over, postorder
 from napkin.ir.storage import storage_type
 from napkin.plan import fitting
@@ -70,6 +71,9 @@ VERIFIED = 16
 
 HANDMADE = 5
 """Programs of which one runs with labels that a person gives."""
+
+DERIVED = 7
+"""Programs of which one's gradient runs."""
 
 LASTING = 300
 """Groups times chunks of a plan, at most: an interpreter takes 10 ms for each (`turns`)."""
@@ -122,10 +126,16 @@ def interpreted(program: Program, seed: int) -> None:
             Case(program, plan, program.sizes, seed).check()
     if seed % 4 == 0:
         planned(program, diagram, seed)
-    if (seed % 4 or seed >= KINDS) and any(n >= WIDE for n in program.sizes.values()):
-        specialised(program, diagram, seed, rng)
+    if (seed % 4 or seed >= KINDS) and large_enough(program):
+        specialised(
+            diagram, program.sizes, seed, rng, lambda p, n, fast: Case(program, p, n, seed, fast)
+        )
     if seed >= KINDS and seed % HANDMADE == 2:
         handmade(program, diagram, seed, rng)
+    if seed >= SEVERAL and seed % DERIVED == 3:
+        import slopes  # which reads this file
+
+        slopes.slopes(program, seed)
 
 
 def handmade(program: Program, diagram, seed: int, rng: random.Random) -> None:
@@ -139,18 +149,31 @@ def handmade(program: Program, diagram, seed: int, rng: random.Random) -> None:
         Case(program, plan, program.sizes, seed).check()
 
 
-def specialised(program: Program, diagram, seed: int, rng: random.Random) -> None:
+def large_enough(program: Program) -> bool:
+    """Whether groups are tried as warpgroups."""
+    return any(n >= WIDE for n in program.sizes.values())
+
+
+def specialised(
+    diagram,
+    sizes: Mapping[str, int],
+    seed: int,
+    rng: random.Random,
+    case: Callable[..., Case],
+    patient: bool = False,
+) -> None:
     """A plan with kernels of warpgroups, if one is drawn."""
     dtype = rng.choice(("bf16", "fp16"))
-    forcing = Forcing(diagram, program.sizes, dtype, rng, seed >= KINDS)
-    tried = (forcing.plan(seed >= KINDS and i % 2 == 0) for i in range(SPECIALISED))
+    forcing = Forcing(diagram, sizes, dtype, rng, seed >= KINDS, patient)
+    most = SPECIALISED // 2 if patient else SPECIALISED
+    tried = (forcing.plan(seed >= KINDS and i % 2 == 0) for i in range(most))
     found = (p for p in tried if p is not None and p.given)
     plan = next(found, None)
     if plan is None:
         return
     COUNTS["plans with warpgroups"] += 1
-    Case(program, plan, program.sizes, seed, specialised=True).check()
-    if seed >= KINDS:  # more of them are drawn, for why kernels do not run as warpgroups
+    case(plan, sizes, True).check()
+    if seed >= KINDS and not patient:  # more are drawn, for why kernels do not run as warpgroups
         list(found)
 
 
@@ -178,7 +201,7 @@ def ragged(program: Program, rng: random.Random) -> dict[str, int] | None:
 def planned(program: Program, diagram, seed: int) -> None:
     """The planner's own plan for large sizes on one of three machines, at small ones; sometimes
     with every array between reductions stored."""
-    large = fit(program, dict.fromkeys(program.sizes, 2048) | dict.fromkeys(listed(program), 64))
+    large = fit(program, dict.fromkeys(program.sizes, 2048) | dict.fromkeys(held(program), 64))
     rng = random.Random(seed)
     bytes8 = any(i.storage == "fp8" for i in program.inputs)
     on = rng.choice(("h100", "b200") if bytes8 else ("h100", "h100", "a100", "b200"))
@@ -187,7 +210,13 @@ def planned(program: Program, diagram, seed: int) -> None:
     square = squares(diagram) and not program.hard and rng.random() < SQUARES
     with mock.patch.object(fitting, "available", return_value=False):  # nothing is launched
         how = {"materialise": stored, "multiply_out": square, "deterministic": seed < KINDS}
-        plan = derive(diagram, on, large, dtype, **how)
+        try:
+            plan = derive(diagram, on, large, dtype, **how)
+        except Refusal:
+            if stored is None:
+                raise
+            COUNTS["refused with every array stored"] += 1  # a scan of scores under a key set
+            return
     sizes = dict(program.sizes)
     while turns(plan, sizes) > LASTING and max(sizes.values()) > 1:
         if (smaller := halved(program, sizes)) is None:

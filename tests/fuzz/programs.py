@@ -36,7 +36,7 @@ BOOLEAN = frozenset({
 REAL = frozenset({
     "div", "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "erf", "ndtr", "sigmoid", "silu",
     "gelu", "pow", "softmax", "logsumexp", "mean", "softplus", "doubled", "hypotenuse", "blended",
-    "log_sum", "smooth_least", "either", "added", "scan", "uniform", "dropout",
+    "log_sum", "smooth_least", "either", "added", "uniform", "dropout",
 })  # fmt: skip
 REDUCE = ("sum", "max", "min", "prod", "mean", "logsumexp", "any", "all")
 SCANS = frozenset({"cumsum", "sort"})
@@ -46,10 +46,12 @@ WIDTH: dict[Kind, int] = {"bool": 0, "int": 1, "real": 2}
 
 @dataclass(frozen=True)
 class Form:
-    """A step of a scan: its text, with `h` as the state, and what it reads beside that."""
+    """A step of a scan: its text, with `h` as the state, or `h`, `c` and `g` as several, what it
+    reads beside these, and how many states there are."""
 
     text: str
     reads: tuple[str, ...]
+    states: int = 1
 
 
 STEPS = {
@@ -77,6 +79,36 @@ ANY_STEPS = {
     ),
 }
 """Other steps; some take in the axis `within` of the state."""
+
+_PRODUCT = "nk.contract(h, {%d}, over={within!r}).rename({product}={within!r})"
+
+WIDER_STEPS = {
+    "multiplied": Form(f"nk.tanh({_PRODUCT % 1} + {{0}})", ("added", "weights")),
+    "rotated": Form(f"{{1}} * {_PRODUCT % 2} + {{0}}", ("added", "factor", "weights")),
+    "delta": Form(
+        "h * {0} + {1} * ({2} - nk.contract(h, {1}, over={within!r}))", ("factor", "key", "added")
+    ),
+    "normed": Form(
+        "(h + {0}) * nk.rsqrt(nk.reduce(h * h, 'mean', over={within!r}) + 1.0)", ("added",)
+    ),
+    "ordered": Form("nk.sort(nk.sin(h) + {0}, along={within!r})", ("added",)),
+    "counted": Form("nk.where({0} > h, {0}, h - 1)", ("whole",)),
+    "moment": Form("({0} * h + {1}, nk.tanh(c + h))", ("factor", "added"), 2),
+    "online": Form(
+        "(nk.maximum(h, {0}), (c * nk.exp(h) + nk.exp({0})) * nk.exp(-nk.maximum(h, {0})))",
+        ("added",), 2,
+    ),
+    "gated": Form(
+        f"(nk.tanh(c) * {{0}}, c * {{0}} + nk.sigmoid({_PRODUCT % 2} + {{1}}))",
+        ("factor", "added", "weights"), 2,
+    ),
+    "delayed": Form("(c, g, nk.sin(h * {0} + {1}))", ("factor", "added"), 3),
+    "shares": Form("(nk.softmax(h + c, over={within!r}), {0} * c + {1})", ("factor", "added"), 2),
+}  # fmt: skip
+"""Steps of several states, and such as multiply a state by a matrix, whose columns lie along the
+axis `product`. From `SEVERAL` on (`drawing`)."""
+
+FORMS = STEPS | ANY_STEPS | WIDER_STEPS
 
 
 @dataclass(frozen=True)
@@ -285,7 +317,7 @@ def _axes(step: Step, args: list[Shape]) -> Axes:
         return first
     every = union(*(x.axes for x in args))
     if op == "scan":
-        return every
+        return tuple(a for a in every if a != step.option.get("product"))
     if op == "dropout":
         assert set(gone) <= set(first)
         return every

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from named import Value
+from programs import FORMS, Ref, Step, union
 
 INT32 = np.iinfo(np.int32)
 STEPS: dict[str, Callable[..., np.ndarray]] = {
@@ -39,19 +41,60 @@ ANY_STEPS: dict[str, Callable[..., np.ndarray]] = {
 """The same of `programs.ANY_STEPS`, with the place of an axis of the state."""
 
 
-def scanned(
-    form: str, start: np.ndarray, parts: Sequence[np.ndarray], within: int = 0
-) -> np.ndarray:
-    """The states of a scan along the first axis, one position after another; a step may take in the
-    axis `within` of the state."""
-    states, h = [], start
+def product(h: np.ndarray, w: np.ndarray, at: int) -> np.ndarray:
+    """A state times a matrix, whose columns are the last axis of `w`."""
+    return np.moveaxis((h[..., None] * w).sum(at), -1, at)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x))."""
+    return np.exp(-np.logaddexp(0.0, -x))
+
+
+WIDER_STEPS: dict[str, Callable[..., np.ndarray | tuple[np.ndarray, ...]]] = {
+    "multiplied": lambda h, b, w, at: np.tanh(b + product(h, w, at)),
+    "rotated": lambda h, b, a, w, at: b + a * product(h, w, at),
+    "delta": lambda h, a, k, v, at: a * h + k * v - k * (k * h).sum(at, keepdims=True),
+    "normed": lambda h, b, at: (b + h) / np.sqrt(1 + (h**2).mean(at, keepdims=True)),
+    "ordered": lambda h, b, at: np.sort(b + np.sin(h), at),
+    "counted": lambda h, n, at: np.where(n > h, n, h - 1),
+    "moment": lambda h, c, a, b, at: (b + a * h, np.tanh(h + c)),
+    "online": lambda h, c, b, at: (
+        np.maximum(h, b), (c * np.exp(h) + np.exp(b)) / np.exp(np.maximum(h, b))
+    ),
+    "gated": lambda h, c, a, b, w, at: (a * np.tanh(c), a * c + sigmoid(b + product(h, w, at))),
+    "delayed": lambda h, c, g, a, b, at: (c, g, np.sin(b + a * h)),
+    "shares": lambda h, c, a, b, at: (shares(h + c, at), b + a * c),
+}  # fmt: skip
+"""The same of `programs.WIDER_STEPS`; matrices have their columns last."""
+
+
+def scan(step: Step, args: list[Value], sizes: Mapping[str, int]) -> Value:
+    """One of the states of a scan, one position after another."""
+    option, (along,) = step.option, step.over[0]
+    form, columns = FORMS[option["form"]], option.get("product")
+    every = union(*(x.axes for x in args))
+    rest = tuple(a for a in every if a not in {along, columns})
+    at, n = rest.index(option["within"]) if "within" in option else 0, form.states
+    states = [np.asarray(x.filled(rest, sizes)) for x in args[:n]]
+    whole = all(x.data.dtype.kind in "bi" for x in args)
+    states = [x.astype(np.int64 if whole else float) for x in states]
+    parts = [
+        x.filled((along, *rest, columns) if columns in x.axes else (along, *rest), sizes)
+        for x in args[n:]
+    ]
+    taken, found = (STEPS | ANY_STEPS | WIDER_STEPS)[option["form"]], []
     for each in zip(*parts, strict=True):
-        h = STEPS[form](h, *each) if form in STEPS else ANY_STEPS[form](h, *each, within)
-        states.append(h)
-    return np.array(states).reshape(np.shape(parts[0]))
+        more = () if option["form"] in STEPS else (at,)
+        made = taken(*states, *each, *more)
+        states = list(made) if n > 1 else [made]
+        found.append(states[option.get("which", 0)])
+    shape = [sizes[a] for a in (along, *rest)]
+    axes = tuple(a for a in every if a != columns)
+    return Value(axes, Value((along, *rest), np.array(found).reshape(shape)).on(axes))
 
 
-def uniform(seed: int | np.ndarray, shape: Sequence[int], places: Sequence[int]) -> np.ndarray:
+def numbers(seed: int | np.ndarray, shape: Sequence[int], places: Sequence[int]) -> np.ndarray:
     """Random numbers of a shape, which differ along the axes at some places of it.
 
     Args:
@@ -69,6 +112,39 @@ def uniform(seed: int | np.ndarray, shape: Sequence[int], places: Sequence[int])
     return np.broadcast_to((2 * steps + 1) / 2**24, shape)
 
 
+def uniform(step: Step, args: list[Value], sizes: Mapping[str, int]) -> Value:
+    """Random numbers along axes, for each of several seeds."""
+    seed, given = args[-1], step.args[-1]
+    axes = union(seed.axes, step.over[0])
+    shape = [sizes[a] for a in axes]
+    own = seed.on(axes) if isinstance(given, Ref) else int(given)
+    return Value(axes, numbers(own, shape, [axes.index(a) for a in step.over[0]]))
+
+
+def dropout(step: Step, args: list[Value], sizes: Mapping[str, int]) -> Value:
+    """Values of which some are 0, and the others larger by as much."""
+    x, p, _ = args
+    u = uniform(step, args, sizes)
+    axes, share = union(x.axes, u.axes), np.round(p.data * 2**23) / 2**23
+    kept = np.where(u.on(axes) < share, 0.0, 1.0 / (1.0 - share))
+    return Value(axes, x.on(axes) * np.where(share >= 1, 0.0, kept))
+
+
+def ranked(step: Step, x: Value, mask: Value | None, sizes: Mapping[str, int]) -> Value:
+    """The place of an extremum, or one of the largest values or its place."""
+    (over,) = step.over[0]
+    kept = tuple(a for a in union(x.axes, mask.axes if mask else ()) if a != over)
+    full = x.filled((*kept, over), sizes)
+    own = np.ones(full.shape, bool) if mask is None else mask.filled((*kept, over), sizes)
+    option = step.option
+    both = ranks(full, own, int(option.get("which", 0)), step.op != "argmin")
+    return Value(kept, both[option.get("what") != "values"])
+
+
+SEQUENCES = {"scan": scan, "uniform": uniform, "dropout": dropout}
+"""What computes the value of a step."""
+
+
 def _word(x: int | np.ndarray) -> np.ndarray:
     return np.asarray(x % 2**32).astype(np.uint32)
 
@@ -80,7 +156,7 @@ def _hash(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return h ^ (h >> np.uint32(15))
 
 
-def ranked(
+def ranks(
     x: np.ndarray, seen: np.ndarray, which: int, largest: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Of each row the value that is the `which`-th from the largest or the smallest, the first of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from programs import Keys, Program, Step, shapes, union
+from programs import WIDER_STEPS, Keys, Program, Step, shapes, union
 
 
 def fit(program: Program, wanted: Mapping[str, int]) -> dict[str, int] | None:
@@ -57,6 +57,8 @@ def _roots(program: Program, axes: tuple[str, ...]) -> dict[str, str]:
         if step.op == "rename":
             for old, new in step.options:
                 tie(old, str(new))
+        if "product" in step.option:
+            tie(step.option["within"], step.option["product"])
         for keys in step.keys:
             for k in keys.each() if keys is not None else ():
                 if k.pattern not in {"&", "|"} and k.at is None:
@@ -112,11 +114,16 @@ def needs(keys: Keys) -> tuple[int, ...]:
                                        strict=True))  # fmt: skip
 
 
-def listed(program: Program) -> set[str]:
-    """The axes of lengths of documents, which every group of queries holds whole."""
+def held(program: Program) -> set[str]:
+    """The axes that a group holds whole: of lengths of documents, and of states of scans that a
+    step takes in."""
     sets = [k for s in program.steps for keys in s.keys if keys for k in keys.each()]
     known = shapes(program)
-    return {a for k in sets if k.pattern == "documents" for t in k.tables for a in known[t.at].axes}
+    found = {
+        a for k in sets if k.pattern == "documents" for t in k.tables for a in known[t.at].axes
+    }
+    scans = [s.option for s in program.steps if s.option.get("form") in WIDER_STEPS]
+    return found | {str(o[name]) for o in scans for name in ("within", "product") if name in o}
 
 
 def looked_up(keys: Keys, program: Program) -> list[str]:

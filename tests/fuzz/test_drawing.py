@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from drawing import KINDS, Drawing
+import pytest
+import stepped
+from drawing import KINDS, SEVERAL, Drawing, Rejected
 from filled import arrays
-from programs import Input, Program, Ref, Step
+from programs import WIDER_STEPS, Input, Program, Ref, Step
 from values import results
 from written import diagram, text
 
@@ -41,3 +43,22 @@ def test_a_program_may_give_what_it_is_given() -> None:
     """It has no step that another diagram might have."""
     bare = Program((Input("X", ("f",)),), (), ((Ref(0), ("f",)),), {"f": 3})
     assert not any(Drawing(seed)._said(bare).called for seed in range(KINDS, KINDS + 40))
+
+
+@pytest.mark.parametrize("form", WIDER_STEPS)
+def test_steps_of_several_states_and_with_matrices_are_those_of_the_diagram(form: str) -> None:
+    drawn = 0
+    for seed in range(SEVERAL, SEVERAL + 60):
+        d = Drawing(seed)
+        t, b, e = (d.axis(n) for n in (4, 2, 3))
+        try:
+            x = d.input((t, b, e), "int" if form == "counted" else "real")
+            d.outputs.append(stepped.scan(d, form, x, t, e, (b,)))
+            program = d.program()
+        except Rejected:
+            continue
+        agree(program, seed)
+        drawn += 1
+        if drawn == 6:
+            return
+    raise AssertionError(f"of {form} few are drawn")

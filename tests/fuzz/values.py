@@ -7,33 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import sequences
 from masks import seen
+from named import Value
 from programs import OWN_REDUCE, RANKED, Axes, Keys, Kind, Program, Ref, Step, union
+from sequences import SEQUENCES, ranked
 
 DTYPE: dict[Kind, type] = {"real": np.float64, "int": np.int64, "bool": np.bool_}
 INT32 = np.iinfo(np.int32)
-
-
-@dataclass(frozen=True)
-class Value:
-    """An array and the names of its axes."""
-
-    axes: Axes
-    data: np.ndarray
-
-    def on(self, target: Axes) -> np.ndarray:
-        """The data with an axis for each of `target`, of length 1 where it has none."""
-        order = sorted(range(len(self.axes)), key=lambda i: target.index(self.axes[i]))
-        shape = [self.data.shape[self.axes.index(a)] if a in self.axes else 1 for a in target]
-        return self.data.transpose(order).reshape(shape)
-
-    def filled(self, target: Axes, sizes: Mapping[str, int]) -> np.ndarray:
-        """The data with every axis of `target` at its whole length."""
-        return np.broadcast_to(self.on(target), [sizes[a] for a in target])
 
 
 def run(program: Program, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[Value]:
@@ -104,11 +86,11 @@ def _value(
     if op in {"cumsum", "sort"}:
         at = args[0].axes.index(gone[0])
         return Value(args[0].axes, (np.cumsum if op == "cumsum" else np.sort)(_whole(args[0]), at))
-    if op in {"scan", "uniform", "dropout"}:
-        return {"scan": _scan, "uniform": _uniform, "dropout": _dropout}[op](step, args, sizes)
+    if op in SEQUENCES:
+        return SEQUENCES[op](step, args, sizes)
     masks = [_mask(k, known, sizes) for k in step.keys] or [None] * len(args)
     if op in RANKED:
-        return _ranked(step, args[0], masks[0], sizes)
+        return ranked(step, args[0], masks[0], sizes)
     if op in {"compress", "spread"}:
         return (_compress if op == "compress" else _spread)(args[0], gone, masks[0], option, sizes)
     if op in {"softmax", "logsumexp"}:
@@ -157,45 +139,6 @@ POINTWISE: dict[str, Callable[..., np.ndarray]] = {
     "between": lambda a, b, c: np.logical_not(np.logical_or(a > b, b > c)),
     "blended": lambda a, b, c: (1 - c) * a + c * b,
 }  # fmt: skip
-
-
-# --- scans, random numbers, ranks ---------------------------------------------------------------
-
-
-def _scan(step: Step, args: list[Value], sizes: Mapping[str, int]) -> Value:
-    (along,) = step.over[0]
-    every = union(*(x.axes for x in args))
-    axes = (along, *(a for a in every if a != along))
-    start, *parts = (x.filled(axes if i else axes[1:], sizes) for i, x in enumerate(args))
-    within = axes[1:].index(step.option["within"]) if "within" in step.option else 0
-    found = sequences.scanned(step.option["form"], start.astype(float), parts, within)
-    return Value(every, Value(axes, found).on(every))
-
-
-def _uniform(step: Step, args: list[Value], sizes: Mapping[str, int]) -> Value:
-    seed, given = args[-1], step.args[-1]
-    axes = union(seed.axes, step.over[0])
-    shape = [sizes[a] for a in axes]
-    own = seed.on(axes) if isinstance(given, Ref) else int(given)
-    return Value(axes, sequences.uniform(own, shape, [axes.index(a) for a in step.over[0]]))
-
-
-def _dropout(step: Step, args: list[Value], sizes: Mapping[str, int]) -> Value:
-    x, p, _ = args
-    u = _uniform(step, args, sizes)
-    axes, share = union(x.axes, u.axes), np.round(p.data * 2**23) / 2**23
-    kept = np.where(u.on(axes) < share, 0.0, 1.0 / (1.0 - share))
-    return Value(axes, x.on(axes) * np.where(share >= 1, 0.0, kept))
-
-
-def _ranked(step: Step, x: Value, mask: Value | None, sizes: Mapping[str, int]) -> Value:
-    (over,) = step.over[0]
-    kept = tuple(a for a in union(x.axes, mask.axes if mask else ()) if a != over)
-    full = x.filled((*kept, over), sizes)
-    own = np.ones(full.shape, bool) if mask is None else mask.filled((*kept, over), sizes)
-    option = step.option
-    both = sequences.ranked(full, own, int(option.get("which", 0)), step.op != "argmin")
-    return Value(kept, both[option.get("what") != "values"])
 
 
 # --- reading at other positions -----------------------------------------------------------------

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from programs import (
-    ANY_STEPS,
+    FORMS,
     OWN,
     OWN_REDUCE,
     RANKED,
     REDUCE,
-    STEPS,
     UNARY,
     Input,
     Keys,
@@ -274,10 +273,14 @@ def _slide(args, gone, option, step, names) -> str:
 
 
 def _scan(args, gone, option, step, names) -> str:
-    within = option.get("within", "")
-    body = (STEPS | ANY_STEPS)[option["form"]].text.format(*args[1:], within=within)
-    axes = f", axes={within!r}" if within else ""
-    return f"nk.scan(lambda h: {body}, {args[0]}, along={gone!r}{axes})"
+    form, within = FORMS[option["form"]], option.get("within", "")
+    n = form.states
+    body = form.text.format(*args[n:], within=within, product=option.get("product", ""))
+    axes = option.get("axes", within)
+    axes = f", axes={axes!r}" if axes else ""
+    starts = f"({', '.join(args[:n])})" if n > 1 else args[0]
+    found = f"nk.scan(lambda {', '.join('hcg'[:n])}: {body}, {starts}, along={gone!r}{axes})"
+    return f"{found}[{option['which']}]" if n > 1 else found
 
 
 def _ranked(args, gone, option, step, names) -> str:

@@ -176,3 +176,30 @@ def test_a_result_in_another_order_is_read_as_it_lies_in_memory() -> None:
     assert len(plan.kernels) == 2
     small = {"h": 3, "x": 5, "k": 7, "b": 3, "c": 5, "i": 7}
     plan.check(sizes=small, resources=False).raise_if_wrong()
+
+
+@nk.diagram("n l, a -> a, n", sizes={"n": 2048, "l": 2048, "a": 2048})
+def renamed_beside(X, scale):
+    top = nk.reduce(nk.exp(X), "max", over="l")
+    return nk.rename(top, n="a") * scale, top
+
+
+@nk.diagram("e l:int, e l f, e i f -> e l, e i l", sizes=dict.fromkeys("elfi", 2048))
+def looked_at(s, A, B):
+    t = nk.contract(A, B, over="f")
+    keys = nk.dilated(0, 0, 2, queries="l", keys="i", at=s + 0)
+    return nk.reduce(t, "max", over="i", keys=keys), t
+
+
+@pytest.mark.parametrize(
+    ("diagram", "into", "small"),
+    [(renamed_beside, "scale", {"l": 5, "n": 24, "a": 24}), (looked_at, "s", {"e": 3, "i": 7})],
+    ids=["renamed_beside", "looked_at"],
+)
+def test_a_result_that_is_repeated_is_stored_once_for_its_readers(diagram, into, small) -> None:
+    """A result is the same along a woven axis, and another term reads it."""
+    woven = diagram.weave("w", into=into)
+    plan = nk.derive(woven, sizes={**woven.sizes, "w": 2048}, dtype="fp32")
+    assert len(plan.kernels) == 3
+    sizes = {a: small.get(a, 16) for a in woven.axes}
+    nk.derive(woven, sizes=sizes, dtype="fp32").check(resources=False).raise_if_wrong()

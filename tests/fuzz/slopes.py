@@ -1,0 +1,109 @@
+"""Kernels of gradients in Triton's interpreter: values beside the gradient in float64, which mode
+`gradient` holds to slopes, and bytes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from filled import arrays as fill
+from forced import plans
+from gradient import REFUSED, jittered
+from interpret import Case, large_enough, specialised
+from judged import COUNTS, Found, differing, error
+from programs import Program
+from ties import tied
+from written import diagram as written_diagram
+
+import napkin as nk
+from napkin.check.rounding import roundings
+from napkin.check.verdict import HALF_STEP
+from napkin.ir.storage import storage_type
+from napkin.plan.plan import Plan
+from napkin.run.arrays import to_device
+from napkin.run.interpreted import SPELLING, Ran
+
+OFF = 0.02
+"""How far values may be off: a gradient is no program, of which every rounding is followed."""
+
+MOVED = 100.0
+"""How much further than by rounding what is read."""
+
+
+def slopes(program: Program, seed: int) -> None:
+    """Raises `Found` where a plan of the gradient of a program is wrong in the interpreter."""
+    program, rng = replace(program, rules=()), random.Random(f"slopes {seed}")
+    try:
+        made = nk.gradient(written_diagram(program))
+    except (nk.Refusal, nk.InputError) as refused:
+        if not any(w in str(refused) for w in REFUSED):
+            raise
+        COUNTS["gradients refused"] += 1
+        return
+    if tied(program, fill(program, program.sizes, seed), program.sizes):
+        return
+
+    def case(plan: Plan, sizes: Mapping[str, int], warpgroups: bool = False) -> Case:
+        return Slopes(program, made, plan, sizes, seed, warpgroups)
+
+    sizes = {a: program.sizes[a] for a in made.axes}
+    for plan in plans(made, sizes, "fp32", rng, 1, True, patient=True):
+        COUNTS["plans of gradients"] += 1
+        case(plan, sizes).check()
+    if large_enough(program):
+        specialised(made, sizes, seed, rng, case, patient=True)
+
+
+class Slopes(Case):
+    """A plan of a gradient at some sizes."""
+
+    def __init__(
+        self,
+        program: Program,
+        made: nk.Diagram,
+        plan: Plan,
+        sizes: Mapping[str, int],
+        seed: int,
+        specialised: bool,
+    ) -> None:
+        self.program, self.plan, self.sizes, self.seed = program, plan, sizes, seed
+        self.specialised, self.made = specialised, made
+        rng = np.random.default_rng(seed)
+        data = [jittered(a, rng) for a in fill(program, program.sizes, seed)]
+        known = {i.name: a for i, a in zip(program.inputs, data, strict=True)}
+        self.inputs = {}
+        for n in made.inputs:
+            given = known.get(str(n.params[0]))
+            x = rng.normal(size=[sizes[a] for a in n.axes]) if given is None else given
+            self.inputs[str(n.params[0])] = to_device(x, SPELLING[storage_type(n, plan.dtype)])
+        self.data = [a.to_float64() for a in self.inputs.values()]
+        self.wanted = self._evaluated(self.data)
+
+    def _evaluated(self, data: list[np.ndarray]) -> list[np.ndarray]:
+        found = self.made.evaluate(*data)
+        return list(found) if isinstance(found, tuple) else [found]
+
+    def _value(self, i: int, name: str, ran: Ran) -> None:
+        tensor = self.plan.tensor_of[name]
+        found, wanted = ran.tensors[tensor].to_float64(), self.wanted[i]
+        size = np.abs(wanted[np.isfinite(wanted)]).max(initial=0)
+        off = error(found, wanted)
+        if off <= OFF or size > 1e30 or not np.isfinite(wanted).all():
+            return
+        step = max(HALF_STEP[t] for t in roundings(self.plan, tensor))
+        if off > MOVED * self._moves(i, step):
+            said = f"{self.about()}: {name} off by {off:.2g}: {differing(found, wanted)}"
+            raise Found("wrong value", f"kernels of a gradient: {self.how()}", said)
+
+    def _moves(self, i: int, step: float) -> float:
+        rng, worst = np.random.default_rng(0), 0.0
+        for _ in range(4):
+            near = [
+                x * (1 + step * rng.uniform(-1, 1, x.shape)) if x.dtype.kind == "f" else x
+                for x in self.data
+            ]
+            off = error(self._evaluated(near)[i], self.wanted[i])
+            worst = max(worst, off) if np.isfinite(off) else np.inf
+        return worst

@@ -191,6 +191,7 @@ class Pieces:
         outputs, done = self._outputs(results, stored)
         names = {done[n]: self.names[n] for n in done if n in self.names and n.op != "input"}
         names |= {o.node: o.name for o in outputs}
+        names = {unstored(n): text for n, text in names.items()} | names
         title = self._title([n for _, n, _ in results])
         memo = self.memo
         sizes = self.frontier.sizes

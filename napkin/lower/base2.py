@@ -4,10 +4,10 @@ A GPU has 2**x and not e**x. In a streamed softmax the scores c t, with a positi
 held unscaled: max_x c t = c max_x t, so the state is the maximum of t, and exp(c t - c m) becomes
 exp2(b t - b m) with b = c log2(e), one multiply-add per score; b m is computed once per row.
 
-Where memory holds the maximum and the logarithm l of the sum of each row, as in gradients, weights
-are exp((c t - m) - l). They become exp2(log2(e) (c t - m) - log2(e) l), two multiply-adds per score.
-The difference is taken first: that of large equal scores is 0, and with m + l as one number of the
-row it would be -l only as far as the digits of m reach.
+Where memory holds the maximum and the logarithm l of the sum of a row, as for gradients, weights
+are exp((c t - m) - l). They become exp2(log2(e) (c t - m) - log2(e) l), two multiply-adds a score.
+The difference comes first. That of large equal scores is 0, and 1 / n is left of n of them; beside
+a large m, the sum m + l has no digits left for l.
 """
 
 from __future__ import annotations

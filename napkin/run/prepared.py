@@ -72,8 +72,10 @@ def prepare(
     aligned = all(a.data_ptr() % ROW_BYTES == 0 for a in seen)
     target = Target(torch.cuda.get_device_capability(device)[0] * 10)
     aligned = aligned and target.has_descriptors
-    found = [_launch(s, recipe, own, sizes, scalars, _Place(aligned, target))
-             for s in recipe.steps]  # fmt: skip
+    types = {t: a.dtype for t, a in zip(names, seen, strict=True)}
+    types |= {t.name: DTYPES[t.dtype] for t in recipe.stored}
+    where = _Place(aligned, target, types)
+    found = [_launch(s, recipe, own, sizes, scalars, where) for s in recipe.steps]
     place = {t: i for i, t in enumerate(own)}
     return OnCuda(
         device,
@@ -110,10 +112,11 @@ class _View:
 @dataclass(frozen=True)
 class _Place:
     """Where a recipe is launched: whether every tensor begins at a multiple of 16 bytes, on a
-    machine that has descriptors, and which one that is."""
+    machine that has descriptors, which one that is, and the types of the tensors."""
 
     aligned: bool
     target: Target
+    types: Mapping[str, torch.dtype]
 
 
 def _launch(
@@ -142,7 +145,8 @@ def _launch(
             t = step.tensor(a, call)
             zeros += [len(arguments)] if t in step.added else []
             box = call.boxes.get(a)
-            made = None if box is None else described(own[t], box, specialised is not None)
+            gluon, dtype = specialised is not None, place.types[t]
+            made = None if box is None else described(own[t], box, gluon, dtype)
             holes.append((len(arguments), at[t], made))
         arguments.append(call.scalars.get(a))
     entry = step.entry if specialised is None or step.specialised is None else step.specialised

@@ -120,6 +120,9 @@ class Rows:
         others are computed; or they stay for the next iteration, whose tensor cores multiply them
         beside its own leading products."""
         work, inner, at_once = self._work(loop), self.emitter.child(), self.cta.at_once
+        slot = sx.name(self.scope.slot()[0])
+        inner.have |= {n: self.rings.view(n, slot) for n in self.program.beside}
+        inner.raw.update(self.program.beside)
         out = self._begin_leading(work)
         out += [*([] if at_once else self._begin_delayed(work)), *self._across(loop, inner)]
         waiting = [x.state for x in work.delayed]

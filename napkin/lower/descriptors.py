@@ -106,16 +106,17 @@ def served(program: Program, sizes: Mapping[str, int]) -> bool:
 
 def lines(program: Program) -> dict[Node, tuple[str, ...]]:
     """The readings with one value for each position of a chunk that descriptors can serve."""
-    kernel, item_bytes = program.kernel, program.schedule.described
-    may = boxable(kernel, program.tiles)
-    found = {a.leaf: a.leaf.axes for a in kernel.reads if a.tensor in may and a.leaf.kind == "real"}
+    kernel, tiles = program.kernel, program.tiles
+    may = boxable(kernel, tiles)
+    leaves = [a.leaf for a in kernel.reads if a.tensor in may and a.leaf not in program.boxes]
+    found = {n: n.axes for n in leaves if n.kind == "real" and own_type(n) in {"", "fp32"}}
     return {
         n: axes
         for n, axes in found.items()
-        if n not in program.boxes
-        and kernel.stream.carried(axes)
-        and len(program.shape_of(axes)) == 1
-        and _boxed(axes, program, item_bytes)
+        if kernel.stream.carried(axes)
+        and len(program.shape(n)) == 1
+        and program.span(program.shape(n)) == math.prod(tiles[a] for a in axes)
+        and _boxed(axes, program, program.schedule.described)
     }
 
 

@@ -34,7 +34,7 @@ BITS = 16
 WIDEST = 256
 """Columns of one instruction at most."""
 
-FEW = frozenset({"add", "sub", "mul", "neg", "maximum", "minimum", "cast", "mask"})
+ONE = frozenset({"add", "sub", "mul", "neg", "maximum", "minimum", "cast"})
 """Operators of one instruction."""
 
 
@@ -256,16 +256,17 @@ class SpecialisedCta:
 
 
 def with_columns(program: Program) -> Program:
-    """The program with numbers of columns read beside boxes, where each iteration makes all of its
-    products: from shared memory, threads take theirs when they compute with them, and no warp waits
-    for another. Not those from which something dear is computed, which each thread does once."""
+    """The program with numbers of columns read beside boxes, where an iteration makes all of its
+    products: threads take them from shared memory where they compute with them, and none waits for
+    others that leave them there. What is computed of some in more than a few instructions is
+    computed by one thread for all, and these are read by themselves."""
     cta = SpecialisedCta(program)
     if cta.sums or not cta.at_once:
         return program
     terms = [n for loop in program.loops for n in cta.of_columns(loop)]
     beside = lines(program)
     while True:
-        own = [n for n in terms if not (reads(n) <= beside.keys() and (is_read(n) or n.op in FEW))]
+        own = [n for n in terms if not (reads(n) <= beside.keys() and (is_read(n) or n.op in ONE))]
         kept = {n: axes for n, axes in beside.items() if n not in set(postorder(own))}
         if len(kept) == len(beside):
             return replace(program, beside=kept)

@@ -3,6 +3,11 @@
 A GPU has 2**x and not e**x. In a streamed softmax the scores c t, with a positive constant c, are
 held unscaled: max_x c t = c max_x t, so the state is the maximum of t, and exp(c t - c m) becomes
 exp2(b t - b m) with b = c log2(e), one multiply-add per score; b m is computed once per row.
+
+Where memory holds the maximum and the logarithm l of the sum of a row, as for gradients, weights
+are exp((c t - m) - l). They become exp2(log2(e) (c t - m) - log2(e) l), two multiply-adds a score.
+The difference comes first. That of large equal scores is 0, and 1 / n is left of n of them; beside
+a large m, the sum m + l has no digits left for l.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.algebra.fold import Pass, State
 from napkin.algebra.signs import sign
+from napkin.algebra.terms import is_read
 from napkin.ir.infer import pointwise
 from napkin.ir.node import FLOOR, Node, node, number, postorder
 from napkin.ir.rewrite import rewrite, substitute
@@ -32,13 +38,15 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
     scale = {s.name: _factored(s.step.args[1].args[0])[0] for s in maxima}
     # Without a constant to fold in, log2(e) itself would take the largest scores out of range.
     maxima = [s for s in maxima if s.leaf("new") in used and scale[s.name] is not _ONE]
-    if not maxima:
+    if not maxima and not any(map(_below_rows, postorder(roots))):
         return {n: n for n in roots}
     leaves = {s.leaf(tag): s.name for s in maxima for tag in _TAGS}
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old.op != "exp":
             return None
+        if _below_rows(old):
+            return pointwise("exp2", (_scaled_difference(args[0]),))
         if _of_states(old, leaves):
             return pointwise("exp2", (_times(args[0], _LOG2E),))
         return pointwise("exp", (substitute(args, rows)[args[0]],))
@@ -69,6 +77,24 @@ def _of_states(n: Node, leaves: Mapping[Node, str]) -> bool:
     """Whether an exponential is kept in range by one of these maxima: exp(... - m)."""
     inner = n.args[0]
     return inner.op == "sub" and inner.args[1] in leaves
+
+
+def _below_rows(n: Node) -> bool:
+    """Whether a term is an exponential less a number of each row that memory holds."""
+    return n.op == "exp" and _below_row(n.args[0])
+
+
+def _below_row(n: Node) -> bool:
+    return n.op == "sub" and is_read(n.args[1]) and set(n.args[1].axes) < set(n.axes)
+
+
+def _scaled_difference(n: Node) -> Node:
+    """log2(e) times a term less a number of its row: that number is multiplied once a row where
+    another difference stands before it."""
+    a, b = n.args
+    if not _below_row(a):
+        return pointwise("mul", (n, number(_LOG2E)))
+    return pointwise("sub", tuple(pointwise("mul", (x, number(_LOG2E))) for x in (a, b)))
 
 
 def _factored(n: Node) -> tuple[Node, Node]:

@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from napkin.algebra.terms import is_operand
 from napkin.derive.kernel import Kernel
@@ -57,42 +58,66 @@ def in_boxes(program: Program) -> Program:
     return replace(program, boxes=boxes, stores=stores)
 
 
-def boxable(kernel: Kernel) -> frozenset[str]:
+def boxable(kernel: Kernel, tiles: Mapping[str, int] = MappingProxyType({})) -> frozenset[str]:
     """The tensors that are read once, where they lie, in boxes that begin at multiples of 16 bytes,
-    and not past the end of a residue, where a box would reach."""
-    times, unaligned = Counter(a.tensor for a in kernel.reads), {*_unaligned(kernel)}
+    and not past the end of a residue, where a box would reach.
+
+    Args:
+        tiles: of grouped axes, where known: their groups begin at multiples of these.
+    """
+    times, unaligned = Counter(a.tensor for a in kernel.reads), {*_unaligned(kernel, tiles)}
     lying = [a for a in kernel.reads if times[a.tensor] == 1 and not a.leaf.args]
     lying = [a for a in lying if unaligned.isdisjoint(a.leaf.axes[-1:])]
     return frozenset(a.tensor for a in lying if not kernel.ragged.keys() & set(a.leaf.axes))
 
 
-def _unaligned(kernel: Kernel) -> Iterator[str]:
+def _unaligned(kernel: Kernel, tiles: Mapping[str, int]) -> Iterator[str]:
     """The axes whose visits may begin elsewhere than at a multiple of 16 bytes of any type."""
     seen = kernel.visits
     if seen is None:
         return
     for i, axis in enumerate(seen.axes):
         # Behind a first box that begins at key 0, the others begin where that one ends, at least.
-        if seen.prefix or not all(_aligned(b.intervals[i].first, axis) for b in seen.boxes):
+        if seen.prefix or not all(_aligned(b.intervals[i].first, axis, tiles) for b in seen.boxes):
             yield axis
 
 
-def _aligned(first: Node, axis: str) -> bool:
+def _aligned(first: Node, axis: str, tiles: Mapping[str, int]) -> bool:
     """Whether visits that begin at `first` begin at a multiple of 16 values, or at the end of the
-    axis, where they read nothing."""
+    axis, where they read nothing. A group begins where its first position does, if that rises."""
     if first.op in {"maximum", "minimum"}:
-        return all(_aligned(a, axis) for a in first.args)
-    return first is length(axis) or all(f % ROW_BYTES == 0 for f in linear(first).values())
+        return all(_aligned(a, axis, tiles) for a in first.args)
+    steps = (
+        f * tiles.get(t.axes[0], 1) if t is not None and t.op == "index" and f > 0 else f
+        for t, f in linear(first).items()
+    )
+    return first is length(axis) or all(n % ROW_BYTES == 0 for n in steps)
 
 
 def served(program: Program, sizes: Mapping[str, int]) -> bool:
     """Whether descriptors serve every row-major tensor of these sizes that they may."""
-    for axes in (*program.boxes.values(), *program.stores.values()):
+    for axes in (*program.boxed.values(), *program.stores.values()):
         own = [sizes[a] for a in axes]
         strides = [math.prod(own[i + 1 :]) for i in range(len(own))]
         if not fits(strides, program.schedule.described):
             return False
     return True
+
+
+def lines(program: Program) -> dict[Node, tuple[str, ...]]:
+    """The readings with one value for each position of a chunk that descriptors can serve."""
+    kernel, tiles = program.kernel, program.tiles
+    may = boxable(kernel, tiles)
+    leaves = [a.leaf for a in kernel.reads if a.tensor in may and a.leaf not in program.boxes]
+    found = {n: n.axes for n in leaves if n.kind == "real" and own_type(n) in {"", "fp32"}}
+    return {
+        n: axes
+        for n, axes in found.items()
+        if kernel.stream.carried(axes)
+        and len(program.shape(n)) == 1
+        and program.span(program.shape(n)) == math.prod(tiles[a] for a in axes)
+        and _boxed(axes, program, program.schedule.described)
+    }
 
 
 def _stores(

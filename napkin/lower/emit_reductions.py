@@ -168,7 +168,7 @@ def operand(into: Block, c: Dot, side: int) -> Expr:
     else:
         value = product(into, parts, c.spans[side], c.node.kind)
     boxes, kernel = into.program.boxes, into.program.kernel
-    like = multiplied_as(kernel, every, {*boxes, *into.program.stores})
+    like = multiplied_as(kernel, every, {*into.program.boxed, *into.program.stores})
     if like:
         dtype = sx.name(f"{into.scope.tensor(like)}.dtype.element_ty")
     elif boxed := [p for p in (*every, *into.have) if p in boxes]:

@@ -224,7 +224,7 @@ class Places:
         described: list[ast.stmt] = []
         for x in self.kernel.reads:
             made = self._base(x.tensor, x.leaf, read_axes(x.leaf), own_axes(x.leaf))
-            (described if x.leaf in self.program.boxes else plain).extend(made)
+            (described if x.leaf in self.program.boxed else plain).extend(made)
         for o in self.kernel.outputs:
             made = self._base(o.name, o.name, o.axes, o.axes)
             (described if o.name in self.program.stores else plain).extend(made)

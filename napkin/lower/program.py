@@ -77,6 +77,7 @@ class Program:
         tails: outputs computed after the loops.
         fills: what is stored last in slots without a key, by output.
         boxes: the readings that tensor descriptors serve, with their axes in memory order.
+        beside: the readings of numbers of columns that come beside boxes, with their axes.
         stores: the outputs that tensor descriptors write after the loops, with their axes.
         rounded: whether all that it stores is rounded to 16 bits.
     """
@@ -88,6 +89,7 @@ class Program:
     tails: Mapping[str, Node]
     constants: tuple[Node, ...] = field(default=())
     boxes: Mapping[Node, tuple[str, ...]] = field(default_factory=dict[Node, tuple[str, ...]])
+    beside: Mapping[Node, tuple[str, ...]] = field(default_factory=dict[Node, tuple[str, ...]])
     stores: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     fills: Mapping[str, Node] = field(default_factory=dict[str, Node])
     rounded: bool = False
@@ -96,6 +98,11 @@ class Program:
     def tiles(self) -> Mapping[str, int]:
         """Values of each axis that one group holds; axes at 1 are scalars."""
         return self.schedule.group
+
+    @property
+    def boxed(self) -> dict[Node, tuple[str, ...]]:
+        """All readings that tensor descriptors serve, with their axes."""
+        return {**self.boxes, **self.beside}
 
     def shape(self, n: Node) -> tuple[int, ...]:
         """Indices of the tile dimensions that `n` has."""

@@ -14,7 +14,7 @@ from napkin.derive.rules.materialise import STORED
 from napkin.diagram.interface import Output
 from napkin.ir.listing import stem_of
 from napkin.ir.names import numbered
-from napkin.ir.node import Node, node
+from napkin.ir.node import Node, node, over
 from napkin.ir.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
 from napkin.plan.frontier import Frontier
@@ -191,6 +191,7 @@ class Pieces:
         outputs, done = self._outputs(results, stored)
         names = {done[n]: self.names[n] for n in done if n in self.names and n.op != "input"}
         names |= {o.node: o.name for o in outputs}
+        names |= {unstored(n): text for n, text in names.items() if over(unstored(n))}
         title = self._title([n for _, n, _ in results])
         memo = self.memo
         sizes = self.frontier.sizes

@@ -120,7 +120,7 @@ class PlannedKernel:
         """
         if boxed is None:
             boxed = served(self.program, sizes)
-        boxes = self.program.boxes if boxed else {}
+        boxes = self.program.boxed if boxed else {}
         whole = {tensor_of(leaf) for leaf in boxes}
         return self.H.bytes(sizes, self.schedule, self.dtypes, self._bind(arrays), whole)
 
@@ -138,7 +138,7 @@ class PlannedKernel:
             spilled: bytes that a thread stores of registers that it runs out of, as compiled; they
                 are written under no tensor's name.
         """
-        kernel, boxes = self.choice.kernel, self.program.boxes
+        kernel, boxes = self.choice.kernel, self.program.boxed
         boxed = frozenset(map(tensor_of, boxes if served(self.program, sizes) else ()))
         bind, sizes = self._bind(arrays), kernel.sized(sizes)
         own = self.H.of_groups

@@ -93,7 +93,7 @@ def _even_pairs(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
 
 def _rows(plan: Plan) -> set[str]:
     """The axes along which the tensors that descriptors serve are contiguous."""
-    rows = {axes[-1] for k in plan.kernels for axes in k.program.boxes.values()}
+    rows = {axes[-1] for k in plan.kernels for axes in k.program.boxed.values()}
     return rows | {plan.same_size[a] for a in rows if a in plan.same_size}
 
 

@@ -141,7 +141,8 @@ def _in_gluon(
     for name, kind in signature.items():
         if found := re.fullmatch(r"tensordesc<(\w+)\[(.*)\]>", kind):
             box = [int(n) for n in found[2].split(",")]
-            laid[name] = f"tensordesc<{found[1]}{box},{layout_of(box, gl.float16)!r}>"
+            item = gl.float32 if found[1] == "fp32" else gl.float16
+            laid[name] = f"tensordesc<{found[1]}{box},{layout_of(box, item)!r}>"
     by_place = {(names.index(name),): value for name, value in constants.items()}
     return GluonASTSource(kernel, laid, by_place, attributes)
 

@@ -172,15 +172,20 @@ class Described:
         return made
 
 
-def described(laid: tuple[list[int], list[int]], box: TmaBox, in_gluon: bool = False) -> Described:
+def described(
+    laid: tuple[list[int], list[int]],
+    box: TmaBox,
+    in_gluon: bool = False,
+    dtype: torch.dtype = torch.float16,
+) -> Described:
     """A descriptor of a tensor with this shape and these strides; shape, strides and box are
     checked.
 
     Args:
         in_gluon: whether a kernel of warpgroups takes it, which is told how boxes lie in shared
-            memory: as Triton lays out those of 16 bits.
+            memory, by the bits of a value.
     """
-    some = torch.empty(8, dtype=torch.float16)
+    some = torch.empty(8, dtype=dtype)
     (shape, strides), sizes = map(box.seen, laid), list(box.sizes)
     if not in_gluon:
         return Described(TensorDescriptor, vars(TensorDescriptor(some, shape, strides, sizes)))
@@ -188,7 +193,7 @@ def described(laid: tuple[list[int], list[int]], box: TmaBox, in_gluon: bool = F
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as InGluon
 
     layout_of: Any = gl.NVMMASharedLayout.get_default_for
-    layout = layout_of(sizes, gl.float16)
+    layout = layout_of(sizes, gl.float32 if dtype == torch.float32 else gl.float16)
     return Described(InGluon, vars(InGluon(some, shape, strides, sizes, layout)))
 
 

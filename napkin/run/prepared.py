@@ -28,6 +28,9 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, s.torch) for name, s in S
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
 """The shape and the strides of a tensor."""
 
+LONG = 128
+"""Values of a row of which a few more are no matter."""
+
 
 def facts(t: torch.Tensor) -> tuple[Any, ...]:
     """All of a tensor that its launches depend on."""
@@ -57,7 +60,8 @@ def prepare(
     views = [_View(a, t) for a, t in zip(arrays, input_types(diagram, dtype), strict=True)]
     sizes = recipe.full(sizes)
     made = {t.name: tuple(sizes[a] for a in t.axes) for t in recipe.stored}
-    shown = {name: row_major(shape) for name, shape in made.items()}
+    lying = {t: (row_major if t in recipe.results else passed)(s) for t, s in made.items()}
+    shown = dict(lying)
     if layouts is not None:
         shown |= zip(recipe.results, layouts, strict=True)
     if interpreted(arrays[0].device):
@@ -67,13 +71,15 @@ def prepare(
     names = [str(n.params[0]) for n in diagram.inputs]
     seen = [v.of(a) for v, a in zip(views, arrays, strict=True)]
     own = {t: (list(a.shape), list(a.stride())) for t, a in zip(names, seen, strict=True)}
-    own |= {t: (list(shape), list(row_major(shape)[1])) for t, shape in made.items()}
+    own |= {t: (list(shape), list(strides)) for t, (shape, strides) in lying.items()}
     device = arrays[0].device
     aligned = all(a.data_ptr() % ROW_BYTES == 0 for a in seen)
     target = Target(torch.cuda.get_device_capability(device)[0] * 10)
     aligned = aligned and target.has_descriptors
-    found = [_launch(s, recipe, own, sizes, scalars, _Place(aligned, target))
-             for s in recipe.steps]  # fmt: skip
+    types = {t: a.dtype for t, a in zip(names, seen, strict=True)}
+    types |= {t.name: DTYPES[t.dtype] for t in recipe.stored}
+    where = _Place(aligned, target, types)
+    found = [_launch(s, recipe, own, sizes, scalars, where) for s in recipe.steps]
     place = {t: i for i, t in enumerate(own)}
     return OnCuda(
         device,
@@ -110,10 +116,11 @@ class _View:
 @dataclass(frozen=True)
 class _Place:
     """Where a recipe is launched: whether every tensor begins at a multiple of 16 bytes, on a
-    machine that has descriptors, and which one that is."""
+    machine that has descriptors, which one that is, and the types of the tensors."""
 
     aligned: bool
     target: Target
+    types: Mapping[str, torch.dtype]
 
 
 def _launch(
@@ -142,7 +149,8 @@ def _launch(
             t = step.tensor(a, call)
             zeros += [len(arguments)] if t in step.added else []
             box = call.boxes.get(a)
-            made = None if box is None else described(own[t], box, specialised is not None)
+            gluon, dtype = specialised is not None, place.types[t]
+            made = None if box is None else described(own[t], box, gluon, dtype)
             holes.append((len(arguments), at[t], made))
         arguments.append(call.scalars.get(a))
     entry = step.entry if specialised is None or step.specialised is None else step.specialised
@@ -268,3 +276,12 @@ def row_major(shape: Sequence[int]) -> Layout:
         out.insert(0, step)
         step *= max(n, 1)
     return tuple(shape), tuple(out)
+
+
+def passed(shape: Sequence[int]) -> Layout:
+    """The layout of what passes between kernels: row-major, and long rows begin at multiples of 16
+    bytes, so that descriptors serve it at any size."""
+    *outer, last = shape or (1,)
+    if last < LONG:
+        return row_major(shape)
+    return tuple(shape), row_major([*outer, -(-last // ROW_BYTES) * ROW_BYTES])[1]

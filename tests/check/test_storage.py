@@ -12,7 +12,7 @@ from launches import outputs_of
 
 import napkin as nk
 from napkin.check.rounding import roundings
-from napkin.check.verdict import TOLERANCE, compiled
+from napkin.check.verdict import TOLERANCE
 from napkin.errors import InputError
 from napkin.ir.storage import own_type, storage_type
 from napkin.plan.plan import Plan
@@ -258,14 +258,3 @@ def test_casts_that_kernels_do_not_store() -> None:
 def test_a_cast_to_no_type() -> None:
     with pytest.raises(InputError, match=r"cast to 'fp31'.*did you mean 'fp32'"):
         nk.diagram("m k -> m k", name="no")(lambda A: nk.cast(A, "fp31"))
-
-
-def test_a_cast_to_fp8_inside_a_kernel_is_compiled_where_there_is_fp8() -> None:
-    @nk.diagram("x a, x b -> a b", sizes={"x": 64, "a": 64, "b": 64})
-    def rounded(A: Any, B: Any) -> Any:
-        return nk.contract(nk.cast(nk.cos(A), "fp8"), B, over="x")
-
-    rows = compiled(nk.derive(rounded, on="h100", dtype="bf16"), registers=False)
-    assert rows
-    assert "sm_80" not in {row.arch for row in rows}
-    assert all(row.allocated is not None for row in rows)

@@ -109,6 +109,13 @@ def to_queries(Q: Any, K: Any, V: Any, G: Any, R: Any) -> Any:
     return nk.contract(P * (nk.contract(G, V, over="e") - level), K, over="x"), level
 
 
+@nk.diagram("q d, x d, x e, q e, q -> x d, x e")
+def to_keys_of_levels(Q: Any, K: Any, V: Any, G: Any, L: Any) -> Any:
+    """With numbers of columns from which each thread would compute an exponential."""
+    P = nk.sigmoid(nk.contract(Q, K, over="d") * 0.2 - nk.exp(L))
+    return nk.contract(P * nk.contract(G, V, over="e"), Q, over="q"), nk.contract(P, G, over="q")
+
+
 @nk.diagram("q d, x d, x e, q -> q e")
 def decayed(Q: Any, K: Any, V: Any, L: Any) -> Any:
     S = nk.contract(Q, K, over="d") * 0.2
@@ -135,6 +142,7 @@ CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int]] = [
     (biased, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
     (to_keys, {"q": 200, "x": 136, "d": 32, "e": 32}, {"q": 64, "x": 64}, "x", 2),
     (to_keys, {"q": 136, "x": 200, "d": 64, "e": 32}, {"q": 64, "x": 64}, "x", 3),
+    (to_keys_of_levels, {"q": 200, "x": 136, "d": 32, "e": 32}, {"q": 64, "x": 64}, "x", 2),
     (heads_to_keys, {"r": 2, "q": 136, "x": 520, "d": 32, "e": 32}, {"q": 64, "x": 64}, "x", 2),
     (causal_to_keys, {"q": 328, "x": 328, "d": 32, "e": 32}, {"q": 64, "x": 64}, "x", 2),
     (to_queries, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
@@ -178,7 +186,7 @@ def test_values_and_bytes(
     found, wanted, moved = ran(k, cta, diagram, sizes)
     for f, w in zip(found, wanted, strict=True):
         assert off(f, w) < 1e-2
-    boxed = {str(n.params[0]) for n in cta.program.boxes}
+    boxed = {str(n.params[0]) for n in cta.program.boxed}
     predicted = k.H.bytes(sizes, cta.program.schedule, k.dtypes, None, boxed)
     assert moved == {(k.binding[t], way): n for (t, way), n in predicted.items()}
 
@@ -309,7 +317,21 @@ def test_a_group_past_the_end_stores_nothing(ran: Runner) -> None:
 
 
 def test_what_all_rows_share_is_computed_once_for_each_column() -> None:
-    text = text_of(cta_of_tiles(*CASES[11])[1])
+    (case,) = (c for c in CASES if c[0] is to_keys_of_levels)
+    text = text_of(cta_of_tiles(*case)[1])
     assert text.count("gl.load(L + q_alone") == 1
-    assert "L_tile_shared.index(warpgroup).store(L_tile" in text
-    assert "L_tile_shared.index(warpgroup).load(gl.SliceLayout(0, ACROSS_Q))" in text
+    assert text.count("gl.exp(L_tile.to(gl.float32))") == 1
+    assert "_shared.index(warpgroup).load(gl.SliceLayout(0, ACROSS_Q))" in text
+
+
+def test_what_all_rows_share_comes_beside_a_box() -> None:
+    """Threads take it from shared memory, where the box's barrier says that it is there; no warp
+    leaves it there for others."""
+    k, cta = cta_of_tiles(*CASES[11])
+    text = text_of(cta)
+    assert "L_ring.index(slot).load(gl.SliceLayout(0, ACROSS_Q))" in text
+    assert "async_load(L, [q_start], Q_full.index(slot), L_ring.index(slot))" in text
+    assert "gl.load(" not in text
+    assert "_shared.index" not in text
+    assert cta.program.boxed.keys() - cta.program.boxes.keys() == {*cta.program.beside}
+    assert k.choice.kernel.stream.carried(*(n.axes for n in cta.program.beside))

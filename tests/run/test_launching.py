@@ -18,9 +18,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
 from bench_dispatch import STREAM, played
 
 import napkin.torch as nkt
+from napkin.lower.launch import fits
 from napkin.run import cache_folder, launching
 from napkin.run.launching import Launch
-from napkin.run.prepared import OnCuda
+from napkin.run.prepared import OnCuda, passed, row_major
 from napkin.torch import calls as arranged
 from napkin.torch import ops
 
@@ -194,3 +195,13 @@ def test_the_driver_loads_beside_what_is_done_meanwhile(
         done.append("work")
         working.set()
     assert done == ["work", "driver"]
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (4097,), (3, 5), (2, 0), (3, 4097), (2, 3, 130)])
+def test_long_rows_between_kernels_begin_where_descriptors_may(shape: tuple[int, ...]) -> None:
+    found, strides = passed(shape)
+    assert found == shape
+    long = bool(shape) and shape[-1] >= 128
+    assert strides == row_major(shape)[1] or long
+    assert not long or fits(strides, 2)
+    assert torch.empty_strided(shape, strides).shape == shape

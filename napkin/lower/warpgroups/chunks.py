@@ -11,6 +11,7 @@ from napkin.lower import syntax as sx
 from napkin.lower.launch import in_box
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr, Operand
+from napkin.lower.warpgroups.resources import bytes_of
 from napkin.lower.warpgroups.rings import Rings
 from napkin.schedule import WARPS
 
@@ -28,7 +29,8 @@ def _rings(r: Rings) -> list[ast.stmt]:
     scope, cta = r.scope, r.cta
     out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each")]
     leaves = (*cta.held, *cta.streamed)
-    rings = {tensor_of(n): (_boxes_held(r, n), r.box(n)) for n in leaves}
+    lying = (*leaves, *r.program.beside)
+    rings = {tensor_of(n): (_boxes_held(r, n), r.box(n)) for n in lying}
     for t, axes in r.program.stores.items():
         if t in cta.vacated:
             scope.share(t, tensor_of(cta.vacated[t]))
@@ -60,9 +62,9 @@ def _zeros(r: Rings, leaf: Node) -> list[ast.stmt]:
 
 def _boxes_held(r: Rings, leaf: Node) -> Expr:
     """How many boxes of a reading lie in shared memory."""
-    if leaf in r.cta.streamed:
-        return sx.name(r.scope.stages)
-    return sx.const(r.cta.groups)
+    if leaf in r.cta.held:
+        return sx.const(r.cta.groups)
+    return sx.name(r.scope.stages)
 
 
 def loads(r: Rings) -> list[ast.stmt]:
@@ -85,8 +87,10 @@ def loads(r: Rings) -> list[ast.stmt]:
 
 
 def _ask(r: Rings, leaf: Node, at: Operand) -> list[ast.stmt]:
-    """A box asked for, with its bytes."""
-    t, scope = tensor_of(leaf), r.scope
-    full = sx.method(scope.full(t), "index", at)
-    count = sx.binary(r.values(leaf), "*", r.program.schedule.described)
-    return [ast.Expr(sx.call("mbarrier.expect", full, count)), r.copy(leaf, full, at)]
+    """A box asked for, with its bytes, and what comes beside it."""
+    beside = r.program.beside
+    boxes = [leaf, *(beside if beside and leaf is r.cta.carrier else ())]
+    full = sx.method(r.scope.full(tensor_of(leaf)), "index", at)
+    each = [sx.binary(r.values(n), "*", bytes_of(r.cta, n)) for n in boxes]
+    expected = ast.Expr(sx.call("mbarrier.expect", full, sx.chain("+", each)))
+    return [expected, *(r.copy(n, full, at) for n in boxes)]

@@ -13,13 +13,14 @@ take turns (ping-pong): then nothing is shared, and one multiplies while another
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from napkin.algebra.fold import State
 from napkin.algebra.terms import is_read
 from napkin.ir.node import Node, postorder
 from napkin.ir.operators import POINTWISE
+from napkin.lower.descriptors import lines
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.launch import in_box
 from napkin.lower.program import Loop, Program, moving_terms
@@ -32,6 +33,9 @@ BITS = 16
 
 WIDEST = 256
 """Columns of one instruction at most."""
+
+ONE = frozenset({"add", "sub", "mul", "neg", "maximum", "minimum", "cast"})
+"""Operators of one instruction."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +149,15 @@ class SpecialisedCta:
 
     def across(self, loop: Loop) -> tuple[Node, ...]:
         """Terms of a loop with one value for each column of the scores, computed of readings: each
-        thread has many rows and columns of a tile, so that all would compute each value again."""
+        thread has many rows and columns of a tile, so that all would compute each value again. What
+        comes beside boxes is at hand."""
+        found, order = self.of_columns(loop), list(postorder(loop.steps.values()))
+        alone = {n for n in found if not reads(n) <= self.program.beside.keys()}
+        last = {a for n in order if n not in found for a in n.args}
+        return tuple(n for n in order if n in alone & last and n.kind == "real")
+
+    def of_columns(self, loop: Loop) -> set[Node]:
+        """Terms of a loop with one value for each column of the scores, computed of readings."""
         program, moving = self.program, moving_terms(self.program, loop)
         order = list(postorder(loop.steps.values()))
         found = set[Node]()
@@ -156,8 +168,7 @@ class SpecialisedCta:
             of = [a for a in n.args if program.shape(a)]
             if read or (n.op in POINTWISE and of and found.issuperset(of)):
                 found.add(n)
-        last = {a for n in order if n not in found for a in n.args}
-        return tuple(n for n in order if n in found & last and n.kind == "real")
+        return found
 
     @cached_property
     def every_across(self) -> tuple[Node, ...]:
@@ -179,6 +190,12 @@ class SpecialisedCta:
         carried = self.program.kernel.stream.carried
         moving = [n for n in self.program.boxes if carried(n.axes)]
         return tuple(sorted(moving, key=lambda n: n not in first))
+
+    @property
+    def carrier(self) -> Node:
+        """The box beside which numbers of columns come: one that the whole iteration reads."""
+        first = {p for d in self.leading for p in d.parts}
+        return next(n for n in self.streamed if n in first and n in self.added)
 
     @cached_property
     def added(self) -> tuple[Node, ...]:
@@ -236,6 +253,29 @@ class SpecialisedCta:
             tails = postorder(self.program.tails.values())
             others = sorted({d for n in tails for d in self.program.shape(n)})
         return tuple(i for i in dict.fromkeys([*found, *others]) if i != self.row)
+
+
+def with_columns(program: Program) -> Program:
+    """The program with numbers of columns read beside boxes, where an iteration makes all of its
+    products: threads take them from shared memory where they compute with them, and none waits for
+    others that leave them there. What is computed of some in more than a few instructions is
+    computed by one thread for all, and these are read by themselves."""
+    cta = SpecialisedCta(program)
+    if cta.sums or not cta.at_once:
+        return program
+    terms = [n for loop in program.loops for n in cta.of_columns(loop)]
+    beside = lines(program)
+    while True:
+        own = [n for n in terms if not (reads(n) <= beside.keys() and (is_read(n) or n.op in ONE))]
+        kept = {n: axes for n, axes in beside.items() if n not in set(postorder(own))}
+        if len(kept) == len(beside):
+            return replace(program, beside=kept)
+        beside = kept
+
+
+def reads(n: Node) -> set[Node]:
+    """The readings that a term is computed of."""
+    return {m for m in postorder([n]) if is_read(m)}
 
 
 def _added(program: Program, n: Node) -> tuple[Node, Dot] | None:

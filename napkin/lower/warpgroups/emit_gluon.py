@@ -36,7 +36,7 @@ class Registers(Layouts):
         return super().spread(value, have, want)
 
     def read(self, n: Node, held: Expr) -> Expr:
-        if n not in self.cta.held:
+        if n not in self.cta.held and n not in self.cta.program.beside:
             return held
         return sx.method(held, "load", self.scope.of(self.cta.program.shape(n)))
 

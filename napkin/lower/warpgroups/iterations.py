@@ -10,7 +10,7 @@ while it computes the rows.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from napkin.algebra.terms import is_read
@@ -47,6 +47,11 @@ class Work:
     def left(self) -> Sequence[Node]:
         """The boxes of the delayed ones."""
         return list(dict.fromkeys(x.product.sides[1][0] for x in self.delayed))
+
+    def needed(self, terms: Iterable[Node]) -> int:
+        """How many of the leading products, the first ones, are done before these terms."""
+        order = set(postorder(terms))
+        return max((i for i, d in enumerate(self.leading, 1) if d.node in order), default=0)
 
 
 class Rows:
@@ -110,22 +115,41 @@ class Rows:
         return self.lang("DotOperandLayout", 0, self.scope.layout(x.product.columns[0]), 2)
 
     def _iteration(self, loop: Loop) -> list[ast.stmt]:
-        """One iteration: while tensor cores make the leading products of its chunk, they also make
-        the delayed ones of the chunk before. The rows of its own delayed products stay, unless it
-        makes all at once."""
-        work, inner = self._work(loop), self.emitter.child()
-        at_once, out = self.cta.at_once, self._begin_leading(work)
+        """One iteration: each leading product is waited for where something first needs it. The
+        rows of delayed products are computed as soon as they can be, and multiplied at once, while
+        others are computed; or they stay for the next iteration, whose tensor cores multiply them
+        beside its own leading products."""
+        work, inner, at_once = self._work(loop), self.emitter.child(), self.cta.at_once
+        slot = sx.name(self.scope.slot()[0])
+        inner.have |= {n: self.rings.view(n, slot) for n in self.program.beside}
+        inner.raw.update(self.program.beside)
+        out = self._begin_leading(work)
         out += [*([] if at_once else self._begin_delayed(work)), *self._across(loop, inner)]
-        out += self._finish_leading(work, inner)
         waiting = [x.state for x in work.delayed]
         now = [s for s in self.stream.passes[loop.part].states if s not in waiting]
         later = [n for x in work.delayed for n in (x.before, x.product.node)]
-        after = self.loops.steps(loop, now, inner, later)
-        rows = [operand(inner, x.product, 0) for x in work.delayed]
-        out += [*inner.drain(), *([] if at_once else self._finish_delayed(work))]
-        for x, value in zip(work.delayed, rows, strict=True):
-            out += self._leave(x, value, inner)
-        return [*out, *(self._delayed(work) if at_once else []), *after]
+        first = work.needed(loop.steps[s.name] for s in now)
+        after, done = list[ast.stmt](), 0
+        begun, kept = list[Delayed](), list[tuple[Delayed, Expr]]()
+        stages = {x: max(first, work.needed([x.before, *x.product.sides[0]])) for x in work.delayed}
+        for stage in sorted({first, *stages.values()}):
+            beside = len(begun if at_once else work.delayed)
+            out += self._finish_leading(work, inner, range(done, stage), beside)
+            if stage == first:
+                after = self.loops.steps(loop, now, inner, later)
+                out += inner.drain()
+            for x in (x for x in work.delayed if stages[x] == stage):
+                value = operand(inner, x.product, 0)
+                out += inner.drain()
+                if at_once:
+                    out += self._leave(x, value, inner)
+                    out += self._begin(x, work, begun)
+                    begun.append(x)
+                else:
+                    kept.append((x, value))
+            done = stage
+        out += [*inner.drain(), *self._finish_delayed(work, begun)]
+        return [*out, *(s for x, value in kept for s in self._leave(x, value, inner)), *after]
 
     def _across(self, loop: Loop, inner: Emitter) -> list[ast.stmt]:
         """Terms with one value for each column: while products are made, each thread computes one
@@ -156,14 +180,20 @@ class Rows:
         waits = [self.rings.wait(self.scope.full(tensor_of(n)), slot, phase) for n in work.boxes]
         return [*self.rings.slots(), *waits, *(self._multiplied(d, slot) for d in work.leading)]
 
-    def _finish_leading(self, work: Work, inner: Emitter) -> list[ast.stmt]:
-        """Wait for the leading products, and free the boxes that no delayed product reads."""
+    def _finish_leading(
+        self, work: Work, inner: Emitter, made: range, beside: int
+    ) -> list[ast.stmt]:
+        """Wait for these of the leading products, where so many delayed ones are being made, and
+        free the boxes that nothing reads after them."""
+        if not made:
+            return []
         scope, slot = self.scope, sx.name(self.scope.slot()[0])
-        names = [scope.value(d.node) for d in work.leading]
-        inner.have |= {d.node: self.emitter.made[d.node] for d in work.leading if not d.outside}
-        read = [n for n in work.boxes if n not in work.left]
+        dots, later = work.leading[made.start : made.stop], work.leading[made.stop :]
+        inner.have |= {d.node: self.emitter.made[d.node] for d in dots if not d.outside}
+        unread = set(work.boxes) - {n for d in later for n in d.parts} - set(work.left)
+        read = [n for n in work.boxes if n in unread and any(n in d.parts for d in dots)]
         free = [self.rings.arrive(scope.free(tensor_of(n)), slot) for n in read]
-        return [waited(names, len(work.delayed) if self.cta.left else 0), *free]
+        return [waited([scope.value(d.node) for d in dots], len(later) + beside), *free]
 
     def _leave(self, x: Delayed, value: Expr, inner: Emitter) -> list[ast.stmt]:
         """The state of a delayed product rescaled, and the rows kept, for the next iteration."""
@@ -189,26 +219,39 @@ class Rows:
         return sx.assign(name, made)
 
     def _delayed(self, work: Work) -> list[ast.stmt]:
-        return [*self._begin_delayed(work), *self._finish_delayed(work)]
+        return [*self._begin_delayed(work), *self._finish_delayed(work, ())]
 
     def _begin_delayed(self, work: Work) -> list[ast.stmt]:
-        scope, before = self.scope, bool(self.cta.left)
-        out = self.rings.slots(before) if before else []
-        slot, phase = map(sx.name, scope.slot(before))
-        other = [n for n in work.left if n in self.cta.streamed and n not in work.boxes]
-        out += [self.rings.wait(scope.full(tensor_of(n)), slot, phase) for n in other]
-        for x in work.delayed:
-            state = scope.state(x.state.name)
-            tile = self.rings.tile(x.product.sides[1][0], slot, x.product.transposed(1))
-            rows, how = sx.name(scope.kept(x.state.name)), {"is_async": sx.const(True)}
-            made = sx.call("warpgroup_mma", rows, tile, state, **how)
-            out.append(sx.assign(state, made))
+        """The products that the iteration before has left, begun."""
+        out = self.rings.slots(before=True)
+        for i, x in enumerate(work.delayed):
+            out += self._begin(x, work, work.delayed[:i])
         return out
 
-    def _finish_delayed(self, work: Work) -> list[ast.stmt]:
-        """Wait for the delayed products, and free their boxes."""
-        scope = self.scope
+    def _begin(self, x: Delayed, work: Work, begun: Sequence[Delayed]) -> list[ast.stmt]:
+        """A delayed product, begun after others."""
+        scope, box = self.scope, x.product.sides[1][0]
+        slot, phase = map(sx.name, scope.slot(bool(self.cta.left)))
+        state = scope.state(x.state.name)
+        tile = self.rings.tile(box, slot, x.product.transposed(1))
+        rows, how = sx.name(scope.kept(x.state.name)), {"is_async": sx.const(True)}
+        made = sx.assign(state, sx.call("warpgroup_mma", rows, tile, state, **how))
+        known = {*work.boxes, *(y.product.sides[1][0] for y in begun)}
+        if box in known or box not in self.cta.streamed:
+            return [made]
+        return [self.rings.wait(scope.full(tensor_of(box)), slot, phase), made]
+
+    def _finish_delayed(self, work: Work, begun: Sequence[Delayed]) -> list[ast.stmt]:
+        """Wait for the delayed products, those that began one after another each by itself, and
+        free their boxes."""
+        scope, out = self.scope, list[ast.stmt]()
         slot = sx.name(scope.slot(bool(self.cta.left))[0])
-        read = [n for n in work.left if n in self.cta.streamed]
-        free = [self.rings.arrive(scope.free(tensor_of(n)), slot) for n in read]
-        return [waited([scope.state(x.state.name) for x in work.delayed], 0), *free]
+        groups = [[x] for x in begun] or [work.delayed]
+        for i, group in enumerate(groups):
+            later = [x for xs in groups[i + 1 :] for x in xs]
+            out.append(waited([scope.state(x.state.name) for x in group], len(later)))
+            unread = [x.product.sides[1][0] for x in later]
+            read = {x.product.sides[1][0] for x in group}.difference(unread)
+            boxes = [n for n in work.left if n in self.cta.streamed and n in read]
+            out += [self.rings.arrive(scope.free(tensor_of(n)), slot) for n in boxes]
+        return out

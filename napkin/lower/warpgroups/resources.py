@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 
 from napkin.derive.kernel import tensor_of
+from napkin.ir.node import Node
+from napkin.ir.storage import own_type
 from napkin.lower.warpgroups.cta import SpecialisedCta
 
 BARRIER, FLOAT = 8, 4
@@ -49,7 +51,18 @@ def box_bytes(cta: SpecialisedCta) -> int:
 
 def shared_of(cta: SpecialisedCta) -> int:
     """Bytes of shared memory of one block, about: to the byte but for `PASSED`."""
-    return box_bytes(cta) + _across(cta) + _barriers(cta) * BARRIER + PASSED
+    return box_bytes(cta) + _beside(cta) + _across(cta) + _barriers(cta) * BARRIER + PASSED
+
+
+def _beside(cta: SpecialisedCta) -> int:
+    """Bytes of what comes beside boxes."""
+    each = (bytes_of(cta, n) for n in cta.program.beside)
+    return cta.stages * cta.program.extent(cta.columns[0]) * sum(each)
+
+
+def bytes_of(cta: SpecialisedCta, leaf: Node) -> int:
+    """Bytes of a value of a reading."""
+    return FLOAT if own_type(leaf) == "fp32" else cta.program.schedule.described
 
 
 def _across(cta: SpecialisedCta) -> int:

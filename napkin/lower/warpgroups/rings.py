@@ -60,7 +60,7 @@ class Rings:
 
     def box(self, leaf: Node) -> tuple[str, ...]:
         """The axes of a reading's box."""
-        return in_box(self.program.boxes[leaf], self.program.tiles)
+        return in_box(self.program.boxed[leaf], self.program.tiles)
 
     def ring(self, name: str, count: Operand, axes: Sequence[str]) -> ast.stmt:
         """Room for so many boxes of a tensor."""
@@ -88,11 +88,12 @@ class Rings:
         return [sx.assign(name, made), every]
 
     def view(self, leaf: Node, at: Operand) -> Expr:
-        """A box as a matrix."""
+        """A box as a matrix, or as a row of numbers."""
         box = sx.method(self.scope.ring(tensor_of(leaf)), "index", at)
-        if len(self.box(leaf)) == 2:
+        dims = self.program.shape(leaf)
+        if len(self.box(leaf)) == len(dims):
             return box
-        return sx.method(box, "reshape", self.emitter.extents(self.program.shape(leaf)))
+        return sx.method(box, "reshape", self.emitter.extents(dims))
 
     def tile(self, leaf: Node, slot: Operand, transposed: bool) -> Expr:
         """A box as an operand, that of this place in its ring where it is streamed."""

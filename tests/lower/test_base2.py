@@ -1,0 +1,69 @@
+"""Exponentials to base 2 below numbers of rows: those that memory holds, and those that a kernel
+finds and stores."""
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+
+import napkin as nk
+from napkin.diagram.library import load
+from napkin.ir.evaluate import evaluate
+from napkin.ir.infer import pointwise
+from napkin.ir.node import Node, node, number
+from napkin.lower.base2 import in_base_two
+from napkin.plan.plan import Plan
+
+S, M, L = (node("input", params=(t,), axes=axes, kind="real") for t, axes in (
+    ("S", ("q", "x")), ("M", ("q",)), ("L", ("q",))))  # fmt: skip
+
+
+def below(*rows: Node) -> Node:
+    """exp(S / 8 - ...)."""
+    inner = pointwise("mul", (S, number(0.125)))
+    for r in rows:
+        inner = pointwise("sub", (inner, r))
+    return pointwise("exp", (inner,))
+
+
+@pytest.mark.parametrize("rows", [(M,), (M, L)])
+@pytest.mark.parametrize("mean", [0.0, 3e4, -1e30])
+def test_weights_below_rows_that_memory_holds(rows: tuple[Node, ...], mean: float) -> None:
+    """With the lowest float as the maximum of an empty row, too."""
+    weights = below(*rows)
+    made = in_base_two([], [weights])[weights]
+    assert made.op == "exp2"
+    scores = np.full((3, 5), 8 * mean)
+    scores[1, :3], scores[2] = 8 * mean - 8, -math.inf
+    m = (scores / 8).max(axis=1)
+    m[2] = -3.4028234663852886e38
+    arrays = {S: scores, M: m, L: np.log([5.0, 2 + 3 / math.e, 1.0])}
+    wanted, found = evaluate([weights, made], arrays, {"q": 3, "x": 5}, {})
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert not found[2].any()
+
+
+def test_other_exponentials_stay() -> None:
+    plain = pointwise("exp", (S,))
+    constant = pointwise("exp", (pointwise("sub", (S, number(2.0))),))
+    whole = pointwise("exp", (pointwise("sub", (S, S)),))
+    assert in_base_two([], [plain, constant, whole]) == {n: n for n in (plain, constant, whole)}
+
+
+@cache
+def gradient() -> Plan:
+    sizes = {"q": 4096, "x": 4096, "d": 128}
+    return nk.derive(nk.gradient(load("attention")), on="a100", sizes=sizes, dtype="bf16")
+
+
+def test_a_maximum_that_is_stored_is_one_state() -> None:
+    """Exponentials are computed below what is stored, and not below a state of its own that
+    carries it."""
+    first, second = gradient().kernels
+    states = [s for p in first.choice.kernel.stream.passes for s in p.states]
+    assert [s.name for s in states[:2]] == ["m", "z"]
+    assert not [s.name for s in states if s.held == "carried"]
+    for k in (first, second):
+        assert "tl.exp2(" in k.written.source
+        assert "tl.exp(" not in k.written.source

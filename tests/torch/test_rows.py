@@ -15,7 +15,7 @@ import napkin.torch as nkt
 from napkin.diagram import library
 from napkin.ir.node import postorder
 from napkin.torch.keys import built, called, key_of
-from napkin.torch.ops import _kept
+from napkin.torch.ops import _saved
 
 T = torch.tensor([[1, 9, -100], [0, 3, 3]])
 
@@ -189,10 +189,10 @@ def test_the_backward_of_a_loss_reads_maximum_and_sum(name: str) -> None:
     arguments = (f"{axes}, n:int -> n, n, n", (*inputs, "target"), ("ignored",), (True,) * 3)
     wanted = ",".join(str(i) for i in range(len(inputs)))
     back = called(key_of("gradient", f"{wanted}/0/0,1,2", built("rows", name, *arguments).key))
-    assert back.kept == [1, 2]
+    assert back.reads.outputs == [1, 2]
     # A loss alone has a cotangent: beside one for its maximum, ties of logits would be looked for.
     needed = (*(True for _ in inputs), False)
-    assert _kept(built("rows", name, *arguments).key, needed) == (1, 2)
+    assert _saved(built("rows", name, *arguments).key, needed)[1] == (1, 2)
     computed = list(postorder(back.diagram.roots))
     assert not [n for n in computed if n.op == "max"]
     assert not [n for n in computed if n.op == "sum" and n.args[0].op == "exp"]

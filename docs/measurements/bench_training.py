@@ -1,7 +1,7 @@
 """Two networks trained with napkin's kernels, beside torch's, from one run.
 
     python docs/measurements/bench_training.py [gpt] [dinat] [--steps N] [--seeds N] [--called]
-        [--tiny]
+        [--only gradients|times|losses] [--tiny]
 
 A small language model on the project's own text (`gpt.py`), and a DiNAT-style network on images of
 noisy waves (`networks.py`). In napkin's variants every kernel of the forward and the backward pass
@@ -336,6 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--called", action="store_true", help="no CUDA graphs")
     parser.add_argument("--seeds", type=int, default=3, help="of torch's runs")
+    parser.add_argument("--only", action="append", choices=["gradients", "times", "losses"])
     given = parser.parse_args(arguments)
     for name in given.which:
         if name not in PROBLEMS:
@@ -346,11 +347,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.which and name not in given.which:
             continue
         print(problem, flush=True)
-        for part in (
-            partial(gradients_at_start, problem, place),
-            partial(times, problem, place),
-            partial(follows, problem, place, given.steps, given.seeds),
-        ):
+        parts = {
+            "gradients": partial(gradients_at_start, problem, place),
+            "times": partial(times, problem, place),
+            "losses": partial(follows, problem, place, given.steps, given.seeds),
+        }
+        for part in (parts[name] for name in given.only or parts):
             try:
                 good &= part()
             except Exception as error:  # which leaves the others standing

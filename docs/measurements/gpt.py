@@ -32,14 +32,14 @@ class Functions:
         add_norm: (x, stream, weight) to the norm of x + stream, and that sum.
         rotary: (x, cos, sin), of [b, n, h, d] and [n, 1, d / 2].
         attend: grouped causal attention of [b, h, n, d].
-        swiglu: (gate, up).
+        swiglu: of gate and up in one tensor.
         loss: the mean cross-entropy of (x, weight, target).
     """
 
     add_norm: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
     rotary: Callable[[Tensor, Tensor, Tensor], Tensor]
     attend: Callable[..., Tensor]
-    swiglu: Callable[[Tensor, Tensor], Tensor]
+    swiglu: Callable[[Tensor], Tensor]
     loss: Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -53,6 +53,11 @@ def _rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
+def _swiglu(x: Tensor) -> Tensor:
+    gate, up = x.chunk(2, -1)
+    return F.silu(gate) * up
+
+
 def _loss(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy((x @ weight.mT).flatten(0, -2).float(), target.flatten())
 
@@ -61,9 +66,7 @@ def _napkin_add_norm(x: Tensor, stream: Tensor, weight: Tensor) -> tuple[Tensor,
     return nkt.rms_norm(x, weight, EPS, residual=stream)
 
 
-TORCH = Functions(
-    _add_norm, _rotary, F.scaled_dot_product_attention, lambda gate, up: F.silu(gate) * up, _loss
-)
+TORCH = Functions(_add_norm, _rotary, F.scaled_dot_product_attention, _swiglu, _loss)
 NAPKIN = Functions(
     _napkin_add_norm, nkt.rotary, nkt.attention, nkt.swiglu, nkt.linear_cross_entropy
 )
@@ -85,7 +88,7 @@ def liger() -> Functions | None:
 
     return Functions(
         lambda x, stream, weight: Norm.apply(x, stream, weight, EPS),
-        _rotary, F.scaled_dot_product_attention, Gated.apply, loss,
+        _rotary, F.scaled_dot_product_attention, lambda x: Gated.apply(*x.chunk(2, -1)), loss,
     )  # fmt: skip
 
 
@@ -129,7 +132,7 @@ class _Layer(nn.Module):
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         x = self.out(f.attend(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(-2))
         x, stream = f.add_norm(x, stream, self.norms[1])
-        return self.down(f.swiglu(*self.gate_up(x).chunk(2, -1))), stream
+        return self.down(f.swiglu(self.gate_up(x))), stream
 
 
 class _GPT(nn.Module):

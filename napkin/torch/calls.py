@@ -17,7 +17,7 @@ from napkin.run.prepared import Layout, Prepared, facts, row_major
 from napkin.torch.function import Function
 from napkin.torch.given import Captured, beside_tensors, captured
 from napkin.torch.keys import built
-from napkin.torch.ops import Call, distinct, recorded, remember, run
+from napkin.torch.ops import Call, Gradient, distinct, recorded, remember, run
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,23 @@ def known_call(
     if call is None:
         made = arrange()
         function = built(family, *made.arguments)
-        call = remember(_CALLS, known, _Prepared(function, scalars, made))
+        shapes = [t.shape for t in tensors]
+        call = remember(_CALLS, known, _Prepared(function, scalars, made, shapes))
     return recorded(call, *tensors) if seen == "recorded" else call.prepared(tensors)
 
 
 class _Prepared(Call):
     """A call on tensors of one kind."""
 
-    def __init__(self, function: Function, scalars: tuple[float, ...], made: Arranged) -> None:
+    def __init__(
+        self,
+        function: Function,
+        scalars: tuple[float, ...],
+        made: Arranged,
+        shapes: Sequence[torch.Size],
+    ) -> None:
         super().__init__(function.key, scalars)
+        self.shapes = shapes
         self.sizes = function.diagram.sizes_of([tuple(v.shape) for v in made.views])
         self.orders = [tuple(r.order) for r in made.results]
         layouts = [permuted(r.shape, r.order) for r in made.results]
@@ -106,52 +114,47 @@ class _Prepared(Call):
         return distinct(self.prepared(arrays))
 
     def gradients(
-        self,
-        made: Function,
-        arrays: list[torch.Tensor],
-        wanted: Sequence[int],
-        places: tuple[int, ...],
+        self, made: Gradient, arrays: list[torch.Tensor], places: tuple[int, ...]
     ) -> list[torch.Tensor]:
-        shapes = [arrays[i].shape for i in wanted]
-        if captured(made.diagram.name, arrays):
-            found = run(self._views(made, arrays, places), made.key, self.scalars)
+        function = made.function
+        if captured(function.diagram.name, arrays):
+            found = run(self._views(function, arrays, places), function.key, self.scalars)
         else:
-            key = made, places, beside_tensors(self.scalars), *map(facts, arrays)
+            key = function, places, beside_tensors(self.scalars), *map(facts, arrays)
             ready = self._ready.get(key)
             if ready is None:
-                ready = remember(self._ready, key, self._made_ready(made, arrays, shapes, places))
+                ready = remember(self._ready, key, self._made_ready(made, arrays, places))
             prepared, copied = ready
             if copied:
-                views = self._views(made, arrays, places)
+                views = self._views(function, arrays, places)
                 for i in copied:
                     arrays[i] = views[i]
             found = prepared(arrays)
-        each = zip(made.held, shapes, strict=True)
+        shapes = (self.shapes[i] for i in made.wanted)
+        each = zip(made.reads.held, shapes, strict=True)
         return [found[i] if found[i].shape == s else found[i].reshape(s) for i, s in each]
 
     def _made_ready(
-        self,
-        made: Function,
-        arrays: Sequence[torch.Tensor],
-        shapes: Sequence[torch.Size],
-        places: tuple[int, ...],
+        self, made: Gradient, arrays: Sequence[torch.Tensor], places: tuple[int, ...]
     ) -> tuple[Prepared, list[int]]:
-        """What computes gradients in these shapes; and which of the arrays lie so that they have to
-        be copied for it."""
-        views = self._views(made, arrays, places)
+        """What computes gradients in the shapes of inputs; and which of the arrays lie so that they
+        have to be copied for it."""
+        function, held = made.function, made.reads.held
+        views = self._views(function, arrays, places)
         each = enumerate(zip(views, arrays, strict=True))
         copied = [i for i, (v, t) in each if v.data_ptr() != t.data_ptr()]
-        layouts = [row_major(shapes[made.held.index(i)]) for i in sorted({*made.held})]
-        return made.prepare(views, made.named(self.scalars), layouts), copied
+        first = [made.wanted[held.index(i)] for i in sorted({*held})]
+        layouts = [row_major(self.shapes[i]) for i in first]
+        return function.prepare(views, function.named(self.scalars), layouts), copied
 
     def _views(
-        self, made: Function, arrays: Sequence[torch.Tensor], places: tuple[int, ...]
+        self, function: Function, arrays: Sequence[torch.Tensor], places: tuple[int, ...]
     ) -> list[torch.Tensor]:
         """The arrays as the diagram of a gradient takes them."""
         stored = list(arrays)
         for i, place in enumerate(places, len(arrays) - len(places)):
             stored[i] = arrays[i].permute(self.orders[place])
-        each = zip(stored, made.diagram.inputs, strict=True)
+        each = zip(stored, function.diagram.inputs, strict=True)
         return [t.reshape([self.sizes[a] for a in n.axes]) for t, n in each]
 
 

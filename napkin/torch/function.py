@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -30,25 +30,31 @@ WORTH = 0.5
 takes less than this part of the time."""
 
 
+class Reads(NamedTuple):
+    """What a gradient is given of its function beside cotangents, and gives.
+
+    Attributes:
+        inputs: the places of the inputs that come before the cotangents.
+        outputs: the places of the outputs that come after them.
+        held: the output that holds each gradient that is asked for: equal ones are one.
+    """
+
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    held: Sequence[int]
+
+
 class Function:
     """A diagram on torch tensors.
 
     Attributes:
         diagram: what is computed.
         key: the name by which graphs call it, the same in every process.
-        kept: of a gradient, the outputs of its function that it reads after the cotangents.
-        held: of a gradient, the output that holds each of those that are asked for: equal ones are
-            one.
+        reads: of a gradient, what it is given and gives.
     """
 
-    def __init__(
-        self,
-        diagram: Diagram,
-        key: str = "",
-        kept: Sequence[int] | None = None,
-        held: Sequence[int] = (),
-    ) -> None:
-        self.diagram, self.kept, self.held = diagram, kept, held
+    def __init__(self, diagram: Diagram, key: str = "", reads: Reads | None = None) -> None:
+        self.diagram, self.reads = diagram, reads
         self.print = fingerprint(diagram)
         self.key = key or f"{diagram.name}:{cache.digest(self.print)}"
         self._recipes: dict[tuple[object, ...], Recipe] = {}
@@ -88,7 +94,7 @@ class Function:
         key = known, dtype, machine, deterministic
         if key not in self._recipes:
             with _DERIVING:
-                backward = ("backward",) if self.kept is not None else ()
+                backward = ("backward",) if self.reads is not None else ()
                 how = (*backward, *(("deterministic",) if deterministic else ()))
                 name = cache.digest(self.print, repr(known), dtype, repr(machine), *how)
                 found = cache.load(name)

@@ -17,8 +17,10 @@ from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.gradient.gradient import Backward, backward
 from napkin.gradient.training_pair import Keepable, backward_with, keepable
+from napkin.ir.node import postorder
+from napkin.ir.storage import own_type
 from napkin.torch.diagrams import attention_diagram, neighborhood_diagram
-from napkin.torch.function import Function
+from napkin.torch.function import Function, Reads
 from napkin.torch.row_diagrams import row_diagram
 
 BUILDERS: dict[str, Callable[..., Diagram]] = {
@@ -92,7 +94,7 @@ def _mapped(places: str, inner: str) -> Function:
     axis = next(a for a in map("v{}".format, itertools.count()) if a not in diagram.axes)
     over = " ".join(names[i] for i in _numbers(places))
     made = diagram.weave(axis, over)
-    return Function(made, key_of("mapped", places, inner), called(inner).kept, called(inner).held)
+    return Function(made, key_of("mapped", places, inner), called(inner).reads)
 
 
 def _gradient(places: str, inner: str) -> Function:
@@ -103,12 +105,36 @@ def _gradient(places: str, inner: str) -> Function:
     names = [str(n.params[0]) for n in diagram.inputs]
     seen = replace(diagram, outputs=tuple(diagram.outputs[i] for i in counted))
     back = backward(seen, [names[i] for i in wanted])
-    read = {i: k for i, k in _outputs(diagram, back) if i in kept}
-    made = backward_with(back, list(read.values()))
+    outputs = {i: k for i, k in _outputs(diagram, back) if i in kept}
+    made = backward_with(back, list(outputs.values()))
     distinct = list(dict.fromkeys((o.node, o.axes) for o in made.outputs))
     held = [distinct.index((o.node, o.axes)) for o in made.outputs]
     made = replace(made, outputs=tuple(made.outputs[held.index(i)] for i in range(len(distinct))))
-    return Function(made, key_of("gradient", places, inner), list(read), held)
+    inputs = _read(made, len(diagram.inputs))
+    made = replace(
+        made,
+        inputs=(*(made.inputs[i] for i in inputs), *made.inputs[len(diagram.inputs) :]),
+    )
+    reads = Reads(inputs, list(outputs), held)
+    return Function(made, key_of("gradient", places, inner), reads)
+
+
+def _read(made: Diagram, count: int) -> list[int]:
+    """The places of those of the first inputs of a gradient that it reads; and of others that
+    alone say how long an axis is, or in which type results are stored."""
+    terms = set(postorder(made.roots))
+    read = [i for i in range(count) if made.inputs[i] in terms]
+    given = [*(made.inputs[i] for i in read), *made.inputs[count:]]
+    missing = {a for n in terms for a in n.axes} - {a for n in given for a in n.axes}
+    typed = any(n.kind == "real" and not own_type(n) for n in given)
+    for i in (i for i in range(count) if i not in read):
+        n = made.inputs[i]
+        types = not typed and n.kind == "real" and not own_type(n)
+        if types or missing & {*n.axes}:
+            read.append(i)
+            missing -= {*n.axes}
+            typed = typed or types
+    return sorted(read)
 
 
 def _outputs(diagram: Diagram, back: Backward) -> Iterator[tuple[int, Keepable]]:

@@ -5,17 +5,16 @@ Eager calls do not go through it, because torch's dispatcher costs more than a l
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 
 from napkin.errors import InputError, NapkinError
 from napkin.run.prepared import Prepared, facts
-from napkin.torch.function import Function
+from napkin.torch.function import Function, Reads
 from napkin.torch.given import beside_tensors, captured, check_tangents
 from napkin.torch.keys import called, is_gradient, key_of, places_of
 
@@ -72,22 +71,29 @@ class Call:
             return _executed(arrays, self.key, self.scalars)
 
     def gradients(
-        self,
-        made: Function,
-        arrays: list[torch.Tensor],
-        wanted: Sequence[int],
-        places: tuple[int, ...],
+        self, made: Gradient, arrays: list[torch.Tensor], places: tuple[int, ...]
     ) -> list[torch.Tensor]:
-        """The gradients by some inputs.
+        """The gradients by the inputs that are asked for.
 
         Args:
-            made: what computes them.
-            arrays: the inputs, cotangents, and outputs that are kept.
-            wanted: the places of these inputs.
-            places: of the outputs that the cotangents are of, and of those that are kept.
+            arrays: the inputs that it reads, cotangents, and the outputs that it reads.
+            places: of the outputs that the cotangents are of, and of those that are read.
         """
-        found = _executed(arrays, made.key, self.scalars)
-        return [found[i] for i in made.held]
+        found = _executed(arrays, made.function.key, self.scalars)
+        return [found[i] for i in made.reads.held]
+
+
+class Gradient(NamedTuple):
+    """The gradient of a function by some of its inputs.
+
+    Attributes:
+        wanted: the places of these.
+        reads: those of `function`.
+    """
+
+    function: Function
+    wanted: Sequence[int]
+    reads: Reads
 
 
 def _executed(arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]) -> Any:
@@ -103,68 +109,69 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *arrays: torch.Tensor) -> Any:
         out = tuple(call.outputs(arrays))
-        kept = _kept(call.key, ctx.needs_input_grad[1:])
+        saved = _saved(call.key, ctx.needs_input_grad[1:])
         ctx.set_materialize_grads(False)
-        ctx.call = call, kept
-        ctx.save_for_backward(*arrays, *(out[i] for i in kept))
+        ctx.call = call, saved
+        inputs, outputs = saved
+        ctx.save_for_backward(*(arrays[i] for i in inputs), *(out[i] for i in outputs))
         return out
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
-        call, kept = ctx.call
+        call, (inputs, outputs) = ctx.call
         needed = ctx.needs_input_grad[1:]
+        found: list[Any] = [None] * (1 + len(needed))
         given = tuple(i for i, g in enumerate(cotangents) if g is not None)
-        if not given:
-            return (None,) * (1 + len(needed))
-        made, saved, count = (
-            _gradient(call.key, needed, given, kept),
-            ctx.saved_tensors,
-            len(needed),
-        )
-        more = made.kept or ()
-        arrays = [
-            *saved[:count],
-            *(cotangents[i] for i in given),
-            *(saved[count + kept.index(i)] for i in more),
-        ]
-        found: list[Any] = [None] * (1 + count)
-        wanted = _places(needed)
-        gradients = call.gradients(made, arrays, wanted, (*given, *more))
-        for i, t in zip(wanted, gradients, strict=True):
-            found[1 + i] = t
+        if given:
+            made, saved = _gradient(call.key, needed, given, outputs), ctx.saved_tensors
+            reads = made.reads.outputs
+            arrays = [
+                *(saved[inputs.index(i)] for i in made.reads.inputs),
+                *(cotangents[i] for i in given),
+                *(saved[len(inputs) + outputs.index(i)] for i in reads),
+            ]
+            for i, t in zip(
+                made.wanted, call.gradients(made, arrays, (*given, *reads)), strict=True
+            ):
+                found[1 + i] = t
         return tuple(found)
-
-
-def _places(needed: Sequence[bool]) -> tuple[int, ...]:
-    return tuple(i for i, yes in enumerate(needed) if yes)
 
 
 @lru_cache(maxsize=MOST)
 def _gradient(
     key: str, needed: tuple[bool, ...], given: tuple[int, ...], kept: tuple[int, ...]
-) -> Function:
-    """The gradient of a function by some of its inputs, from cotangents of some of its outputs."""
+) -> Gradient:
+    """The gradient of a function by some of its inputs, from cotangents of some of its outputs,
+    where others, or the same, are kept."""
     if is_gradient(key):
         raise InputError(
             f"{called(key).diagram.name}: a gradient of a gradient is asked for, and the backward "
             "pass has none; differentiate once, without create_graph=True"
         )
-    places = "/".join(map(places_of, (_places(needed), given, kept)))
-    return called(key_of("gradient", places, key))
+    wanted = tuple(i for i, yes in enumerate(needed) if yes)
+    places = "/".join(map(places_of, (wanted, given, kept)))
+    function = called(key_of("gradient", places, key))
+    assert function.reads is not None
+    return Gradient(function, wanted, function.reads)
 
 
 @lru_cache(maxsize=MOST)
-def _kept(key: str, needed: tuple[bool, ...]) -> tuple[int, ...]:
-    """The outputs that the backward of a function reads, where all of them count or one alone; none
-    where it has no gradient, which the backward says."""
+def _saved(key: str, needed: tuple[bool, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The inputs and the outputs that the backward of a function reads, where all outputs count or
+    one alone; all inputs where some of these have no gradient, which the backward says."""
     outputs = called(key).diagram.outputs
     real = tuple(i for i, o in enumerate(outputs) if o.node.kind == "real")
     counted = () if is_gradient(key) else dict.fromkeys([real, *((i,) for i in real)])
-    found = set[int]()
-    for given in counted:
-        with contextlib.suppress(NapkinError):
-            found |= {*(_gradient(key, needed, given, real).kept or ())}
-    return tuple(sorted(found))
+    inputs, kept = set[int](), set[int]()
+    for given in counted or (real,):
+        try:
+            reads = _gradient(key, needed, given, real).reads
+        except NapkinError:
+            inputs |= {*range(len(needed))}
+        else:
+            inputs |= {*reads.inputs}
+            kept |= {*reads.outputs}
+    return tuple(sorted(inputs)), tuple(sorted(kept))
 
 
 def _recorded(

@@ -64,17 +64,19 @@ def _softmax(x: Any) -> Any:
     return library.load("softmax")(x)
 
 
-def _swiglu(gate: Any, up: Any) -> Any:
-    return silu(gate) * up
+def _gated(of: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A unit of two arrays, or of one with both."""
+
+    def unit(gate: Any, up: Any = None) -> Any:
+        if up is None:
+            gate, up = take(gate, s=0), take(gate, s=1)
+        return of(gate) * up
+
+    return unit
 
 
-def _geglu(gate: Any, up: Any) -> Any:
-    return gelu(gate) * up
-
-
-def _geglu_tanh(gate: Any, up: Any) -> Any:
-    inner = (2 / math.pi) ** 0.5 * (gate + 0.044715 * gate**3)
-    return 0.5 * gate * (1 + tanh(inner)) * up
+def _gelu_tanh(x: Any) -> Any:
+    return 0.5 * x * (1 + tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x**3)))
 
 
 def _counted(loss: Any, logits: Any, target: Any, ignored: Any) -> Any:
@@ -108,9 +110,9 @@ BODIES: dict[str, Callable[..., Any]] = {
     "rms_norm": _rms_norm,
     "layer_norm": _layer_norm,
     "softmax": _softmax,
-    "swiglu": _swiglu,
-    "geglu": _geglu,
-    "geglu_tanh": _geglu_tanh,
+    "swiglu": _gated(silu),
+    "geglu": _gated(gelu),
+    "geglu_tanh": _gated(_gelu_tanh),
     "cross_entropy": _cross_entropy,
     "linear_cross_entropy": _linear_cross_entropy,
     "rotary": _rotary,

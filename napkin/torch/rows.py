@@ -60,7 +60,8 @@ class _Rows:
         """The outputs of a call, of tensors by the names of inputs, and scalars.
 
         Args:
-            split: the sizes of two axes that are the last one of tensors as large, and of outputs.
+            split: the sizes of two axes that are the last one of tensors as large; they are one in
+                outputs, too.
         """
         names = [n for n, t in given.items() if t is not None or n not in self.optional]
         tensors: list[Any] = [given[n] for n in names]
@@ -84,8 +85,8 @@ class _Rows:
         split: tuple[int, ...],
     ) -> Arranged:
         """How a call is computed."""
-        whole = math.prod(split)
         if split:
+            whole = math.prod(split)
             given = {n: t.unflatten(-1, split) if t.dim() and t.shape[-1] == whole else t
                      for n, t in given.items()}  # fmt: skip
         lead, sizes = self._sizes(given)
@@ -111,11 +112,11 @@ class _Rows:
         outputs = [o.split()[1:] for o in self.outputs][: 1 if alone else None]
         second = self.losses or given.get("residual", first).dtype != first.dtype
         signature = f"{', '.join(parts)} -> {', '.join(' '.join(left + o) for o in outputs)}"
-        shapes = [[sizes[a] for a in ([] if bare else lead) + o] for o in outputs]
+        rows = [] if bare else [sizes[a] for a in lead]
+        own = [[sizes[a] for a in o] for o in outputs]
+        shapes = [[*rows, *([math.prod(o)] if split else o)] for o in own]
         wide = (up, second, second)[: len(outputs)]
         arguments = self.name, signature, tuple(given), scalars, wide
-        if split:
-            shapes = [[*s[:-2], whole] for s in shapes]
         return Arranged(arguments, [t for t, _ in seen], list(map(in_order, shapes)))
 
     def _sizes(self, given: Mapping[str, torch.Tensor]) -> tuple[list[str], dict[str, int]]:
@@ -162,9 +163,10 @@ _LAYER = _Rows(
 )  # fmt: skip
 _SOFTMAX = _Rows("softmax", {"x": "... x"}, ["... x"], casts="up")
 _GATED = {
-    name: _Rows(name, {"gate": "... f", "up": "... f"}, ["... f"])
-    for name in ("swiglu", "geglu", "geglu_tanh")
-}
+    (name, packed): _Rows(name, {"gate": "... s f"} if packed else {"gate": "... f", "up": "... f"},
+                          ["... f"])
+    for name in ("swiglu", "geglu", "geglu_tanh") for packed in (False, True)
+}  # fmt: skip
 _CROSS = _Rows(
     "cross_entropy", {"logits": "... v", "target": "..."}, ["...", "...", "..."], losses=True,
     hint=": classes lie along dim, the last axis by default; in torch's own layout that is dim=1",
@@ -240,24 +242,39 @@ def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     return _SOFTMAX({"x": _last("softmax", "x", x, dim)})[0].movedim(-1, dim)
 
 
-def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """silu(gate) * up, of two tensors [..., f] of one type.
+def swiglu(gate: torch.Tensor, up: torch.Tensor | None = None) -> torch.Tensor:
+    """silu(gate) * up, of two tensors [..., f] of one type, or of the halves [..., 2 f] of one.
+
+    The gradient of halves is one tensor, which nothing joins from two.
 
     Raises:
         InputError: shapes or types do not fit.
     """
-    return _GATED["swiglu"]({"gate": gate, "up": up})[0]
+    return _gated("swiglu", gate, up)
 
 
-def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """gelu(gate) * up, of two tensors [..., f] of one type; `approximate` "none" or "tanh".
+def geglu(
+    gate: torch.Tensor, up: torch.Tensor | None = None, approximate: str = "none"
+) -> torch.Tensor:
+    """gelu(gate) * up, of tensors as of `swiglu`; `approximate` "none" or "tanh".
 
     Raises:
         InputError: shapes or types do not fit, or there is no such approximation.
     """
     if approximate not in ("none", "tanh"):
         raise InputError(f"geglu: approximate={approximate!r}; write 'none' or 'tanh'")
-    return _GATED["geglu_tanh" if approximate == "tanh" else "geglu"]({"gate": gate, "up": up})[0]
+    return _gated("geglu_tanh" if approximate == "tanh" else "geglu", gate, up)
+
+
+def _gated(name: str, gate: torch.Tensor, up: torch.Tensor | None) -> torch.Tensor:
+    if up is not None:
+        return _GATED[name, False]({"gate": gate, "up": up})[0]
+    captured(name, [gate])  # refuses what is no tensor
+    if gate.dim() == 0 or gate.shape[-1] % 2:
+        raise InputError(
+            f"{name}: gate has shape {tuple(gate.shape)}; without up, its last axis is two halves"
+        )
+    return _GATED[name, True]({"gate": gate}, (2, gate.shape[-1] // 2))[0]
 
 
 def cross_entropy(

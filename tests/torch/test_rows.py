@@ -15,7 +15,7 @@ import napkin.torch as nkt
 from napkin.diagram import library
 from napkin.ir.node import postorder
 from napkin.torch.keys import built, called, key_of
-from napkin.torch.ops import _kept
+from napkin.torch.ops import _saved
 
 T = torch.tensor([[1, 9, -100], [0, 3, 3]])
 
@@ -130,6 +130,21 @@ def test_a_norm_is_the_shipped_one(name: str, shipped: str, arguments: Any) -> N
         assert (f.evaluate(*arrays, eps=eps) == g.evaluate(*arrays, eps=eps)).all()
 
 
+@pytest.mark.parametrize("how", ["swiglu", "geglu", "tanh"])
+def test_a_unit_of_the_halves_of_one_tensor(how: str) -> None:
+    def ours(gate: torch.Tensor, up: torch.Tensor | None = None) -> torch.Tensor:
+        if how == "swiglu":
+            return nkt.swiglu(gate, up)
+        return nkt.geglu(gate, up, "none" if how == "geglu" else "tanh")
+
+    both = torch.randn(2, 3, 20)[..., 2:18].requires_grad_()
+    fused, halves = ours(both), ours(*both.chunk(2, -1))
+    agree(fused, halves.double())
+    g = torch.randn(2, 3, 8)
+    agree(torch.autograd.grad(fused, both, g)[0], torch.autograd.grad(halves, both, g)[0].double())
+    agree(ours(both[0, 0]), halves[0, 0].double())
+
+
 def test_rows_of_any_strides() -> None:
     packed = torch.randn(2, 3, 4, 10).transpose(1, 2)
     agree(nkt.softmax(packed), functional.softmax(packed.double(), -1))
@@ -189,10 +204,10 @@ def test_the_backward_of_a_loss_reads_maximum_and_sum(name: str) -> None:
     arguments = (f"{axes}, n:int -> n, n, n", (*inputs, "target"), ("ignored",), (True,) * 3)
     wanted = ",".join(str(i) for i in range(len(inputs)))
     back = called(key_of("gradient", f"{wanted}/0/0,1,2", built("rows", name, *arguments).key))
-    assert back.kept == [1, 2]
+    assert back.reads.outputs == [1, 2]
     # A loss alone has a cotangent: beside one for its maximum, ties of logits would be looked for.
     needed = (*(True for _ in inputs), False)
-    assert _kept(built("rows", name, *arguments).key, needed) == (1, 2)
+    assert _saved(built("rows", name, *arguments).key, needed)[1] == (1, 2)
     computed = list(postorder(back.diagram.roots))
     assert not [n for n in computed if n.op == "max"]
     assert not [n for n in computed if n.op == "sum" and n.args[0].op == "exp"]
@@ -227,6 +242,10 @@ CALLS = {
     ),
     "an axis": (lambda: nkt.softmax(X, 3), "softmax: x has shape (2, 3, 10); it has no axis dim=3"),
     "a gate": (lambda: nkt.swiglu(X, Y), "swiglu: up has shape (2, 3, 8); it needs (2, 3, 10)"),
+    "halves": (
+        lambda: nkt.swiglu(torch.zeros(2, 3)),
+        "swiglu: gate has shape (2, 3); without up, its last axis is two halves",
+    ),
     "two types": (
         lambda: nkt.swiglu(X, X.half()),
         "swiglu: gate is torch.float32, up is torch.float16; convert them to one type",

@@ -16,6 +16,7 @@ from napkin.diagram.interface import Output
 from napkin.machine.machines import Machine
 from napkin.schedule import Schedule
 from napkin.settings.labelled import Labelled, described_bytes
+from napkin.settings.swizzles import Traffic, swizzled
 from napkin.settings.tiled import Tiled
 from napkin.timing.execution import Execution, Time
 from napkin.timing.kernel_time import least, predict
@@ -29,14 +30,6 @@ ROW_DOUBT = 0.03
 166,032 x 1,152 takes 264 to 297 us whole, 301 to 468 in chunks; variance of 49,760 x 2,304 88 to
 100, and 93 to 127 (H100)."""
 
-ROWS = (4, 8, 16, 32)
-"""Groups along one axis in a block: the number is taken for which least comes from memory."""
-
-BLOCK = 8
-"""The number for warp-specialised CTAs that only add products up: of 21 settings of 7 products, 1 %
-more in the middle than with the best of 4, 8, 16, 32 and all, 11 % at most; with 32 4 and 21 %,
-with all 6 and 52 % (H100)."""
-
 DEEPEST = 4
 """Stages of a loop at most: products 1536 x 14080 x 256 in tiles of 128 took 194, 108 and 79 us
 with 2, 3 and 4 (H100)."""
@@ -48,9 +41,6 @@ norms, a row a chunk, took 181 and 194 us with 1, 168 and 179 with 2, 149 and 15
 FEWEST = 128
 """Values of a group that multiplies nothing, at least: of fewer, threads of its 4 warps hold
 copies."""
-
-SHAPED = 2**16
-"""Groups up to which blocks of rows are tried that do not divide an axis."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,16 +107,6 @@ class _Resources:
 
 _Asked = tuple[Schedule, _Resources]
 """How groups are asked to run, and what each takes then."""
-
-
-@dataclass(frozen=True)
-class _Traffic:
-    """What passes between the levels of a machine, and from and to the outermost memory ("read",
-    "write"), with a swizzle of so many rows; 0 for none."""
-
-    caches: CacheTraffic
-    outer: dict[str, int]
-    swizzle: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,7 +289,7 @@ class Pricing:
         """The price of a setting whose groups take so much, with the swizzle for which least
         comes from memory."""
         plain = self._caches(tiled, schedule, taken)
-        traffic = self._swizzled(tiled, plain, schedule.warpgroups > 0 and not self.of.chained)
+        traffic = swizzled(tiled, plain, schedule.warpgroups > 0 and not self.of.chained)
         run = self._execution(tiled, schedule, traffic)
         time = predict(self.machine, self.of.dtype, run)
         return self._choice(tiled, taken, traffic, run, time)
@@ -318,7 +298,7 @@ class Pricing:
         """A setting with the time that it takes at least, whatever its swizzle: as though every
         array came from memory once."""
         plain = self._caches(tiled, schedule, taken)
-        traffic = _Traffic(plain, plain.requests.once, 0)
+        traffic = Traffic(plain, plain.requests.once, 0)
         run = self._execution(tiled, schedule, traffic)
         if self.of.launching.in_blocks(tiled.tiles) is not None:  # in which L1 may have less
             run = replace(run, cached_bytes=0.0)
@@ -331,14 +311,14 @@ class Pricing:
         return CacheTraffic(requests, self.machine, tiled.order, taken.resident, taken.shared)
 
     def _choice(
-        self, tiled: Tiled, taken: _Resources, traffic: _Traffic, run: Execution, time: Time
+        self, tiled: Tiled, taken: _Resources, traffic: Traffic, run: Execution, time: Time
     ) -> Choice:
         return Choice(
             self.of.kernel, run.schedule, self.of.sizes, taken.shared, time,
             tiled.requested_bytes, run, traffic.outer, taken.resident,
         )  # fmt: skip
 
-    def _execution(self, tiled: Tiled, schedule: Schedule, traffic: _Traffic) -> Execution:
+    def _execution(self, tiled: Tiled, schedule: Schedule, traffic: Traffic) -> Execution:
         """What groups compute, move and wait for."""
         of, operands, caches = self.of, self.of.live.streamed_operands, traffic.caches
         if traffic.swizzle != schedule.swizzle:
@@ -376,26 +356,3 @@ class Pricing:
             per_thread=tiled.per_thread(schedule.warps),
             tested=schedule.warpgroups > 0 and (not tiled.bare or tiled.uneven),
         )  # fmt: skip
-
-    def _swizzled(self, tiled: Tiled, plain: CacheTraffic, sums: bool) -> _Traffic:
-        """The traffic with the swizzle for which least comes from memory; with none where each
-        array comes once as it is.
-
-        Args:
-            sums: whether a warp-specialised kernel only adds products up.
-        """
-
-        def blocked(rows: int) -> _Traffic:
-            caches = replace(plain, order=tiled.order.blocked(rows))
-            return _Traffic(caches, caches.outer(), rows)
-
-        found = [_Traffic(plain, plain.outer(), 0)]
-        axes = self.of.launching.in_blocks(tiled.tiles)
-        if axes is None or (not sums and found[0].outer["read"] <= plain.requests.once["read"]):
-            return found[0]
-        many = tiled.cuts[axes[0]]
-        if sums and many >= BLOCK:
-            return blocked(BLOCK)
-        even = tiled.groups > SHAPED
-        found += [blocked(n) for n in ROWS if n <= many and not (even and many % n)]
-        return min(found, key=lambda t: t.outer["read"])

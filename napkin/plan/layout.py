@@ -1,7 +1,8 @@
 """The order of axes in which arrays between kernels lie in memory.
 
-An array lies as its term has its axes, unless a matrix product goes over its last one position by
-position: the values of one product would each lie in a sector of their own. Those axes go first.
+An array lies as its term has its axes, unless a matrix product or a state goes over its last one
+position by position: the values of one product, or of one state, would each lie in a sector of
+their own. Those axes go first.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ def layouts(order: Sequence[Node], sizes: Mapping[str, int]) -> dict[Node, tuple
         order: all terms, arguments first.
     """
     one = {n: _one_by_one(n, sizes) for n in order if n.op == "sum"}
+    one |= {n: frozenset(over(n)) for n in order if n.op == "steps" and len(n.axes) > 1}
     around: dict[Node, set[str]] = {n: set(one.get(n, ())) for n in order}
     for n in order:
         if n.op in POINTWISE:

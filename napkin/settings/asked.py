@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from napkin.algebra.terms import is_read
-from napkin.count.requested import Requests
+from napkin.count.requested import SECTOR, Requests
 from napkin.count.traffic import Transfer
 from napkin.ir.node import postorder
 from napkin.ir.types import stored_bytes
 from napkin.lower.launch import LANES, ROW_BYTES
 from napkin.lower.program import Program, looped
 from napkin.schedule import Schedule
-from napkin.settings.labelled import Labelled, Moved, has_rows
+from napkin.settings.labelled import COPIED, Labelled, Moved, has_rows
 
 
 class Asked:
@@ -123,6 +123,26 @@ class Asked:
                 accesses, lines = accesses + each, lines + each * self._touched(m)
                 moved += lanes
         return accesses, lines, moved
+
+    def late(self, warps: int) -> float:
+        """Loads that every step of a loop waits for, whose steps wait for each other: those of
+        which a thread takes fewer bytes than are copied ahead. With several warps a reduction has
+        barriers, which later loads do not pass; what lies in a sector that an earlier step has read
+        is there."""
+        waited = [self._fresh(m) for m in self.of.moved if self._comes_late(m, warps)]
+        most = self.of.joins + 1 if warps > 1 else 1
+        return sum(sorted(waited)[-most:])
+
+    def _comes_late(self, m: Moved, warps: int) -> bool:
+        if m.of.direction != "read" or not m.of.streamed:
+            return False
+        each = math.prod(self.tiles[a] for a in m.of.axes if a in self.tiles) / (warps * LANES)
+        return each * m.bits / 8 < COPIED
+
+    def _fresh(self, m: Moved) -> float:
+        """Share of the steps in which a load finds a sector that no earlier one has read."""
+        last = (m.of.own or m.of.axes)[-1:]
+        return min(1.0, m.bits / 8 / SECTOR) if set(last) <= {*self.of.kernel.stream.axes} else 1.0
 
     def _touched(self, m: Moved) -> float:
         """Lines that a load or store of a warp touches. Its lanes lie side by side in rows of a

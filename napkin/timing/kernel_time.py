@@ -338,6 +338,11 @@ class Waves:
         return products + arithmetic, run.stored_bytes / run.groups / c.streamed
 
 
+def _iteration(run: Execution, c: Constants) -> float:
+    """Seconds that a group waits in an iteration of a loop that multiplies nothing."""
+    return c.chain_iteration + run.late * c.wait if run.stepped else c.row_iteration
+
+
 def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str, float]) -> Time:
     """The time of groups that load, compute and store, each of these after the other. In a round
     all groups of a multiprocessor do so once: it takes at least what its busiest pipe has to do for
@@ -352,9 +357,10 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     groups = max(run.groups, 1)
     each = machine.sms / groups  # of what one multiprocessor does for all its groups
     fewer = min(groups, machine.sms) / groups  # memory gives few of them more than their share
-    waits = c.row_wait + run.chunks * c.row_iteration if run.chunks else 0.0
+    waits = c.row_wait + run.chunks * _iteration(run, c) if run.chunks else 0.0
     # Where lanes keep the folds, no iteration reduces over a warp or a group.
     reductions = 1 if run.per_thread else max(run.chunks, 1)
+    reductions = run.chunks * run.joins if run.stepped else reductions
     slots = reductions * c.row_slots + DIVISION * run.divisions
     issued = run.schedule.warps * slots / (SCHEDULERS * machine.clock)
     computing = {k: v for k, v in pipes.items() if k not in MOVES}
@@ -363,7 +369,9 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     inner = max(pipes[L2], *(pipes.get(x, 0.0) for x in (ACCESSES, ADDITIONS, L1)))
     stations = pipes[DRAM] * fewer, inner * each, sum(computing.values()) * each + issued
     exposed = c.exposed * (sum(stations) - max(stations))
-    alone = waits + (max(stations) if run.pipelined else sum(stations))
+    few = max(1.0, SCHEDULERS / run.schedule.warps)  # a warp issues on one scheduler
+    of_one = *stations[:2], few * stations[2]
+    alone = waits + (max(of_one) if run.pipelined else sum(of_one))
     busiest = run.resident * (max(stations) + exposed)
     one = (alone**BLEND + busiest**BLEND) ** (1 / BLEND)
     rounds = max(1.0, groups / (machine.sms * run.resident))

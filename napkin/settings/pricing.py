@@ -40,8 +40,8 @@ ROW_STAGES = 2
 norms, a row a chunk, took 181 and 194 us with 1, 168 and 179 with 2, 149 and 152 with 3 (H100)."""
 
 WARPS = (1, 2, 4, 8)
-"""Warps of a group whose every step waits for the one before: alone, a warp has no barriers, and
-the gated delta rule takes 1,650 us with 1, 3,196 with 2, 5,444 with 4 in tiles of 16 rows (H100)."""
+"""Warps of a group whose every step waits for the one before: one warp has no barriers, and the
+gated delta rule takes 1,650 us with 1, 3,196 with 2, 5,444 with 4 in tiles of 16 rows (H100)."""
 
 FEWEST = 128
 """Values of a group that multiplies nothing, at least: of fewer, threads of its 4 warps hold

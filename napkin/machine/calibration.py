@@ -17,7 +17,8 @@ class Constants:
         start: seconds from a group's first load to its first product.
         iteration: seconds that an iteration of a loop of products takes beside them.
         arrival: seconds from when a chunk is asked for to its first byte.
-        chain_iteration: that of an iteration in which products and arithmetic wait for each other.
+        chain_iteration: that of an iteration in which products and arithmetic wait for each other,
+            or which waits for the one before.
         row_wait: seconds that a group waits beside a loop that multiplies nothing.
         row_iteration: that in an iteration of it.
         row_lanes: instructions of such a group for each operation of arithmetic that is counted.

@@ -1,7 +1,9 @@
 """The order of axes in which arrays between kernels lie in memory.
 
-An array lies as its term has its axes, unless a matrix product goes over its last one position by
-position: the values of one product would each lie in a sector of their own. Those axes go first.
+An array lies as its term has its axes, unless a matrix product or a state goes over its last one
+position by position: the values of one product, or of one state, would each lie in a sector of
+their own. Those axes go first; of a state, all but those that a step reduces, which every group
+holds whole.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import cast
 
 from napkin.algebra.contraction import in_axes
 from napkin.ir.infer import along, joined
-from napkin.ir.node import Node, factors, node, over
+from napkin.ir.node import REDUCTIONS, Node, factors, node, over, postorder, steps_of
 from napkin.ir.operators import POINTWISE
 
 
@@ -22,6 +24,7 @@ def layouts(order: Sequence[Node], sizes: Mapping[str, int]) -> dict[Node, tuple
         order: all terms, arguments first.
     """
     one = {n: _one_by_one(n, sizes) for n in order if n.op == "sum"}
+    one |= {n: _but_whole(n) for n in order if n.op == "steps"}
     around: dict[Node, set[str]] = {n: set(one.get(n, ())) for n in order}
     for n in order:
         if n.op in POINTWISE:
@@ -39,6 +42,12 @@ def _one_by_one(n: Node, sizes: Mapping[str, int]) -> frozenset[str]:
     found = in_axes(alone, alone.args[0].axes)
     tiles = {a: 1 if a in found.single else sizes[a] for a in alone.args[0].axes}
     return found.single & {*n.axes} if found.at(tiles).is_product else frozenset()
+
+
+def _but_whole(n: Node) -> frozenset[str]:
+    """The axes of the states of a scan by any step, but for those that a step reduces."""
+    whole = {a for m in postorder(steps_of(n).made) if m.op in REDUCTIONS for a in over(m)}
+    return frozenset(n.axes) - whole if whole else frozenset(over(n))
 
 
 def _as_read(p: Node) -> Node:

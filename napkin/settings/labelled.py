@@ -13,7 +13,7 @@ from napkin.count.residency import chained, computes, live_set
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers, zeroed
 from napkin.count.work import Count, counts
 from napkin.derive.kernel import Kernel
-from napkin.ir.node import postorder
+from napkin.ir.node import REDUCTIONS, over, postorder
 from napkin.ir.storage import own_type, storage_type
 from napkin.ir.types import STORAGE
 from napkin.lower.descriptors import boxable
@@ -146,6 +146,7 @@ class Labelled:
         last = any(c.tail and c.pipe != "product" and not c.small for c in kinds)
         self.finishes = last and not self.chained
         self.lasting = self._lasting()
+        self.stepped = any(s.held == "stepped" for s in kernel.stream.states)
         self._tensors: dict[Hashable, Tensors] = {}  # of each program, whatever its tiles
 
     def formed(self, tiles: Mapping[str, int]) -> bool:
@@ -158,6 +159,12 @@ class Labelled:
         if form not in self._tensors:
             self._tensors[form] = tensors_of(program)
         return self._tensors[form].formed(program, MAX_TILE, MAX_TENSOR)
+
+    @cached_property
+    def joins(self) -> int:
+        """Reductions in each iteration along axes that are not streamed, over threads."""
+        sums = (n for n in postorder(self.kernel.terms) if n.op in REDUCTIONS)
+        return sum(not set(over(n)) <= {*self.kernel.stream.axes} for n in sums)
 
     @cached_property
     def divisions(self) -> int:

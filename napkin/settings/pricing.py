@@ -13,9 +13,11 @@ from napkin.count.crossing import CacheTraffic
 from napkin.count.residency import extent
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.diagram.interface import Output
+from napkin.lower.launch import LANES
 from napkin.machine.machines import Machine
 from napkin.schedule import Schedule
 from napkin.settings.labelled import Labelled, described_bytes
+from napkin.settings.swizzles import Traffic, swizzled
 from napkin.settings.tiled import Tiled
 from napkin.timing.execution import Execution, Time
 from napkin.timing.kernel_time import least, predict
@@ -29,14 +31,6 @@ ROW_DOUBT = 0.03
 166,032 x 1,152 takes 264 to 297 us whole, 301 to 468 in chunks; variance of 49,760 x 2,304 88 to
 100, and 93 to 127 (H100)."""
 
-ROWS = (4, 8, 16, 32)
-"""Groups along one axis in a block: the number is taken for which least comes from memory."""
-
-BLOCK = 8
-"""The number for warp-specialised CTAs that only add products up: of 21 settings of 7 products, 1 %
-more in the middle than with the best of 4, 8, 16, 32 and all, 11 % at most; with 32 4 and 21 %,
-with all 6 and 52 % (H100)."""
-
 DEEPEST = 4
 """Stages of a loop at most: products 1536 x 14080 x 256 in tiles of 128 took 194, 108 and 79 us
 with 2, 3 and 4 (H100)."""
@@ -45,12 +39,13 @@ ROW_STAGES = 2
 """Stages of a loop that multiplies nothing with which its groups still wait for loads: gradients of
 norms, a row a chunk, took 181 and 194 us with 1, 168 and 179 with 2, 149 and 152 with 3 (H100)."""
 
+WARPS = (1, 2, 4, 8)
+"""Warps of a group whose every step waits for the one before: one warp has no barriers, and the
+gated delta rule takes 1,650 us with 1, 3,196 with 2, 5,444 with 4 in tiles of 16 rows (H100)."""
+
 FEWEST = 128
 """Values of a group that multiplies nothing, at least: of fewer, threads of its 4 warps hold
 copies."""
-
-SHAPED = 2**16
-"""Groups up to which blocks of rows are tried that do not divide an axis."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,16 +112,6 @@ class _Resources:
 
 _Asked = tuple[Schedule, _Resources]
 """How groups are asked to run, and what each takes then."""
-
-
-@dataclass(frozen=True)
-class _Traffic:
-    """What passes between the levels of a machine, and from and to the outermost memory ("read",
-    "write"), with a swizzle of so many rows; 0 for none."""
-
-    caches: CacheTraffic
-    outer: dict[str, int]
-    swizzle: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,15 +187,25 @@ class Pricing:
         most = self.machine.registers_per_thread * 32
         budget = most * 9 // 10 if tiled.bare else most * 3 // 4
         budget = min(budget, most // 2) if self.of.computes else budget
-        warps = next((w for w in (4, 8) if tiled.registers(w) <= w * budget), 0)
-        if not warps or not self.of.formed(tiled.tiles):
+        few = self.of.stepped and not live.products
+        fit = [w for w in (WARPS if few else (4, 8)) if tiled.registers(w) <= w * budget]
+        if not fit or not self.of.formed(tiled.tiles):
+            return
+        stored = [tile_axes(o) for o in self.of.kernel.outputs]  # of positions, say
+        values = max(extent(a, tiled.tiles) for a in live.chunk or stored)
+        if few:
+            for warps in [w for w in fit if w == fit[0] or w * LANES <= values]:
+                yield from self._staged(tiled, warps)
             return
         if not live.products:
-            stored = [tile_axes(o) for o in self.of.kernel.outputs]  # of positions, say
-            values = max(extent(a, tiled.tiles) for a in live.chunk or stored)
             if values < FEWEST and self._may_grow(tiled):
                 return
-            warps = 4 if values <= 4096 else 8
+            fit = [4 if values <= 4096 else 8]
+        yield from self._staged(tiled, fit[0])
+
+    def _staged(self, tiled: Tiled, warps: int) -> Iterator[Unpriced]:
+        """With so many warps, in the stages that may serve it."""
+        most = self.machine.registers_per_thread * 32
         plain: dict[int, _Asked] = {}
         for stages in (3, 2, 1):
             alone, taken = tiled.waits(stages), self._resources(tiled, warps, stages)
@@ -309,7 +304,7 @@ class Pricing:
         """The price of a setting whose groups take so much, with the swizzle for which least
         comes from memory."""
         plain = self._caches(tiled, schedule, taken)
-        traffic = self._swizzled(tiled, plain, schedule.warpgroups > 0 and not self.of.chained)
+        traffic = swizzled(tiled, plain, schedule.warpgroups > 0 and not self.of.chained)
         run = self._execution(tiled, schedule, traffic)
         time = predict(self.machine, self.of.dtype, run)
         return self._choice(tiled, taken, traffic, run, time)
@@ -318,7 +313,7 @@ class Pricing:
         """A setting with the time that it takes at least, whatever its swizzle: as though every
         array came from memory once."""
         plain = self._caches(tiled, schedule, taken)
-        traffic = _Traffic(plain, plain.requests.once, 0)
+        traffic = Traffic(plain, plain.requests.once, 0)
         run = self._execution(tiled, schedule, traffic)
         if self.of.launching.in_blocks(tiled.tiles) is not None:  # in which L1 may have less
             run = replace(run, cached_bytes=0.0)
@@ -331,14 +326,14 @@ class Pricing:
         return CacheTraffic(requests, self.machine, tiled.order, taken.resident, taken.shared)
 
     def _choice(
-        self, tiled: Tiled, taken: _Resources, traffic: _Traffic, run: Execution, time: Time
+        self, tiled: Tiled, taken: _Resources, traffic: Traffic, run: Execution, time: Time
     ) -> Choice:
         return Choice(
             self.of.kernel, run.schedule, self.of.sizes, taken.shared, time,
             tiled.requested_bytes, run, traffic.outer, taken.resident,
         )  # fmt: skip
 
-    def _execution(self, tiled: Tiled, schedule: Schedule, traffic: _Traffic) -> Execution:
+    def _execution(self, tiled: Tiled, schedule: Schedule, traffic: Traffic) -> Execution:
         """What groups compute, move and wait for."""
         of, operands, caches = self.of, self.of.live.streamed_operands, traffic.caches
         if traffic.swizzle != schedule.swizzle:
@@ -375,27 +370,7 @@ class Pricing:
             loads=max(1, len(operands)),
             per_thread=tiled.per_thread(schedule.warps),
             tested=schedule.warpgroups > 0 and (not tiled.bare or tiled.uneven),
+            stepped=of.stepped,
+            late=tiled.late(schedule.warps) if of.stepped else 0.0,
+            joins=of.joins if of.stepped else 0,
         )  # fmt: skip
-
-    def _swizzled(self, tiled: Tiled, plain: CacheTraffic, sums: bool) -> _Traffic:
-        """The traffic with the swizzle for which least comes from memory; with none where each
-        array comes once as it is.
-
-        Args:
-            sums: whether a warp-specialised kernel only adds products up.
-        """
-
-        def blocked(rows: int) -> _Traffic:
-            caches = replace(plain, order=tiled.order.blocked(rows))
-            return _Traffic(caches, caches.outer(), rows)
-
-        found = [_Traffic(plain, plain.outer(), 0)]
-        axes = self.of.launching.in_blocks(tiled.tiles)
-        if axes is None or (not sums and found[0].outer["read"] <= plain.requests.once["read"]):
-            return found[0]
-        many = tiled.cuts[axes[0]]
-        if sums and many >= BLOCK:
-            return blocked(BLOCK)
-        even = tiled.groups > SHAPED
-        found += [blocked(n) for n in ROWS if n <= many and not (even and many % n)]
-        return min(found, key=lambda t: t.outer["read"])

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 
 from napkin.algebra.contraction import Contraction
-from napkin.algebra.terms import is_read
 from napkin.count.matrix_products import WARPGROUP_ROWS, copies, fed, issued
-from napkin.count.requested import Requests
 from napkin.count.residency import Copies, extent, operand_bytes, register_bytes, tile_bytes
 from napkin.count.shares import longest, share
 from napkin.count.spread import Spread
 from napkin.count.starting_order import Order
-from napkin.count.traffic import Transfer
 from napkin.count.work import Count
 from napkin.derive.kernel import tile_axes
-from napkin.ir.node import Node, postorder
+from napkin.ir.node import Node
 from napkin.ir.types import stored_bytes
 from napkin.lower.descriptors import MAX_BOX
-from napkin.lower.launch import LANES, ROW_BYTES
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
-from napkin.lower.program import Program, looped
+from napkin.lower.program import looped
 from napkin.schedule import Schedule
-from napkin.settings.labelled import Labelled, Moved, has_rows
+from napkin.settings.asked import Asked
+from napkin.settings.labelled import Labelled
 
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at
@@ -54,12 +51,11 @@ _Work = tuple[dict[str, float], dict[str, float]]
 """Operations per pipe: of all that is done, and of what is done after the loops."""
 
 
-class Tiled:
+class Tiled(Asked):
     """A labelled kernel at given tiles, whatever its warps and stages."""
 
     def __init__(self, of: Labelled, tiles: Mapping[str, int]) -> None:
-        self.of, self.tiles = of, tiles
-        self.cuts = {a: -(-of.sizes[a] // n) for a, n in tiles.items()}
+        super().__init__(of, tiles)
         self._per_thread: dict[int, bool] = {}  # by warps
         self._work: dict[int, _Work] = {}
         self._multiplied: dict[Node, bool] = {}
@@ -201,7 +197,7 @@ class Tiled:
         tail = dict(work)
         visited = self._visited[0]
         again = {axes: math.prod([self.cuts[a] for a in axes]) for axes in self.of.again}
-        lanes = {axes: self._lanes(axes) for axes in self.of.spans}
+        lanes = {axes: self.lanes(axes) for axes in self.of.spans}
         for c, once in self.of.counts:
             if c.sum is not None and self._multiplies(c.sum) == c.small:
                 continue
@@ -255,20 +251,6 @@ class Tiled:
         known = c.dtype if c.dtype in self.of.machine.dtypes else self.of.dtype
         return fed(c.sum, self.of.machine, known, self.tiles, c.sum.node in self.of.crossed)
 
-    def _lanes(self, axes: Sequence[str]) -> float:
-        """Lanes computed over lanes wanted along axes."""
-        return math.prod([self._padding[a] for a in axes], start=1.0)
-
-    @cached_property
-    def _padding(self) -> dict[str, float]:
-        """`_lanes` of each axis; none past a window, whose slots are read and stored as keys are
-        seen."""
-        slots, sizes = self.of.kernel.slots, self.of.sizes
-        return {
-            a: n * self.tiles[a] / sizes[a] if a not in slots and sizes[a] else 1.0
-            for a, n in self.cuts.items()
-        }
-
     @cached_property
     def rows(self) -> int:
         """Of the smallest product; 0 where there is none."""
@@ -297,114 +279,3 @@ class Tiled:
             most = longest(kernel, sizes, self.tiles)
             chunks = math.ceil(chunks * self._visited[0])
         return chunks * len(kernel.stream.passes), most
-
-    # --- what they ask for ----------------------------------------------------------------------
-
-    @cached_property
-    def lines(self) -> dict[str, float]:
-        """Lines of L2 that the rows of a tensor's boxes touch, over those that they would fill."""
-        reads = [m for m in self.of.moved if m.served and m.of.direction == "read"]
-        boxed = [m for m in reads if m.of.tensor in self.of.in_boxes and has_rows(m.of)]
-        return {m.of.tensor: self._lines(m) for m in boxed}
-
-    def _lines(self, m: Moved) -> float:
-        """A box crosses by pieces of rows, of a line at most, that begin anywhere in one; where it
-        takes rows whole, one piece begins in the line in which another ends."""
-        axis = (m.of.own or m.of.axes)[-1]
-        row, piece = (n * m.bits // 8 for n in (self.of.sizes[axis], self.tiles[axis]))
-        if piece >= row:
-            return 1.0
-        line = self.of.machine.l2_line
-        piece = min(piece, line)
-        begins = math.gcd(row, piece, line)
-        return (piece + line - begins) / piece
-
-    @cached_property
-    def values(self) -> list[tuple[Transfer, int]]:
-        """The values that groups ask for."""
-        return [(m.of, self._values(m)) for m in self.of.moved]
-
-    def _values(self, m: Moved) -> int:
-        if m.of.kernel is not None or m.of.ragged:
-            return m.of.values(self.of.sizes, self.tiles)
-        return m.once * math.prod([self.cuts[a] for a in m.of.again])
-
-    def requests(self, stages: int) -> Requests:
-        """What groups ask for, and which of it is loaded ahead."""
-        return self._ahead if stages > 1 else self._none_ahead
-
-    @cached_property
-    def _none_ahead(self) -> Requests:
-        return self._requests(frozenset())
-
-    @cached_property
-    def _ahead(self) -> Requests:
-        return self._requests(self.of.ahead) if self.of.ahead else self._none_ahead
-
-    def _requests(self, ahead: frozenset[str]) -> Requests:
-        of = self.of
-        return Requests(
-            self.values, of.sizes, self.tiles, of.dtypes, of.kernel.group, of.in_boxes, ahead
-        )
-
-    @cached_property
-    def requested_bytes(self) -> int:
-        """Bytes that groups ask for."""
-        return sum(stored_bytes(n, self.of.dtypes[t.tensor]) for t, n in self.values)
-
-    @cached_property
-    def stored_bytes(self) -> int:
-        """Bytes that are written after the loops."""
-        return sum(
-            stored_bytes(n, self.of.dtypes[t.tensor])
-            for t, n in self.values
-            if t.direction != "read" and not t.streamed
-        )
-
-    @cached_property
-    def added_bytes(self) -> int:
-        """Bytes of what groups add to what memory holds."""
-        adds = [(t, n) for t, n in self.values if t.direction == "add"]
-        return sum(stored_bytes(n, self.of.dtypes[t.tensor]) for t, n in adds)
-
-    @cached_property
-    def singles(self) -> int:
-        """Values of streamed operands that are loaded one by one."""
-        each = zip(self.of.moved, self.values, strict=True)
-        return sum(n for m, (_, n) in each if m.single)
-
-    @cached_property
-    def accesses(self) -> tuple[float, float, float]:
-        """Loads or stores of whole warps, lines that they touch, and values that they move; lanes
-        past the end of a tensor are asked, too."""
-        accesses = lines = moved = 0.0
-        for m, (t, n) in zip(self.of.moved, self.values, strict=True):
-            if not m.served:
-                lanes = n * self._lanes([a for a in t.axes if a in self.tiles])
-                each = lanes * m.bits / 8 / m.width / LANES
-                accesses, lines = accesses + each, lines + each * self._touched(m)
-                moved += lanes
-        return accesses, lines, moved
-
-    def _touched(self, m: Moved) -> float:
-        """Lines that a load or store of a warp touches. Its lanes lie side by side in rows of a
-        tile. At computed positions they lie along its first axes, as no axis is contiguous (Triton
-        3.6, coalescing), and in a tile of one dimension as those of other loads do, a vector apart.
-        Positions that are read may be anywhere."""
-        t, line = m.of, self.of.machine.l2_line
-        if t.at is not None and any(map(is_read, postorder([t.at]))):
-            return LANES
-        axes = [a for a in t.tile or t.axes if a in self.tiles]
-        if not axes:
-            return 1.0
-        row = min(line, self.tiles[axes[-1]] * m.bits / 8)
-        if t.at is None:
-            return max(1.0, LANES * m.width / row)
-        dims = [n for d in self._program.shape_of(axes) if (n := self._program.extent(d)) > 1]
-        rows = min(LANES, math.prod(dims[:-1]))
-        side_by_side = LANES // rows * (m.width if len(dims) > 1 else ROW_BYTES)
-        return rows * max(1.0, side_by_side / row)
-
-    @cached_property
-    def _program(self) -> Program:
-        return looped(self.of.kernel, Schedule(self.tiles))

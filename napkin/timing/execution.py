@@ -60,6 +60,9 @@ class Execution:
         per_thread: whether lanes keep the folds of all loops, so that no iteration reduces over a
             warp or a group.
         tested: whether its loops test which values of a chunk count, in more than a few chunks.
+        stepped: whether an iteration begins with the state that the one before leaves.
+        late: loads that such an iteration waits for, one after another.
+        joins: reductions over its threads, one after another.
     """
 
     work: Mapping[str, float]
@@ -90,6 +93,9 @@ class Execution:
     loads: int = 1
     per_thread: bool = False
     tested: bool = False
+    stepped: bool = False
+    late: float = 0.0
+    joins: int = 0
 
     @property
     def waits(self) -> bool:

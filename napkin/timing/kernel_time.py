@@ -66,8 +66,8 @@ ROUNDING = 1e-12
 """What rounding may add to seconds that are nowhere more."""
 
 BLEND = 4
-"""How nearly a round takes what its busiest pipe or one group alone takes, where both take about as
-long: the power of which both are summed."""
+"""How nearly two that go on together take what the longer one takes, where both take about as long:
+the power of which both are summed."""
 
 
 def predict(
@@ -338,6 +338,10 @@ class Waves:
         return products + arithmetic, run.stored_bytes / run.groups / c.streamed
 
 
+def _blended(one: float, other: float) -> float:
+    return (one**BLEND + other**BLEND) ** (1 / BLEND)
+
+
 def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str, float]) -> Time:
     """The time of groups that load, compute and store, each of these after the other. In a round
     all groups of a multiprocessor do so once: it takes at least what its busiest pipe has to do for
@@ -352,9 +356,12 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     groups = max(run.groups, 1)
     each = machine.sms / groups  # of what one multiprocessor does for all its groups
     fewer = min(groups, machine.sms) / groups  # memory gives few of them more than their share
-    waits = c.row_wait + run.chunks * c.row_iteration if run.chunks else 0.0
+    each_waits = c.chain_iteration if run.stepped else c.row_iteration
+    waits = c.row_wait + run.chunks * each_waits if run.chunks else 0.0
+    late = run.chunks * run.late * c.wait
     # Where lanes keep the folds, no iteration reduces over a warp or a group.
     reductions = 1 if run.per_thread else max(run.chunks, 1)
+    reductions = run.chunks * run.joins if run.stepped else reductions
     slots = reductions * c.row_slots + DIVISION * run.divisions
     issued = run.schedule.warps * slots / (SCHEDULERS * machine.clock)
     computing = {k: v for k, v in pipes.items() if k not in MOVES}
@@ -363,13 +370,17 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     inner = max(pipes[L2], *(pipes.get(x, 0.0) for x in (ACCESSES, ADDITIONS, L1)))
     stations = pipes[DRAM] * fewer, inner * each, sum(computing.values()) * each + issued
     exposed = c.exposed * (sum(stations) - max(stations))
-    alone = waits + (max(stations) if run.pipelined else sum(stations))
+    few = max(1.0, SCHEDULERS / run.schedule.warps)  # a warp issues on one scheduler
+    of_one = *stations[:2], few * stations[2]
+    alone = max(of_one) if run.pipelined else sum(of_one)
+    # One warp computes beside what it waits for; before barriers of several, nothing is computed.
+    alone = waits + (_blended(alone, late) if run.schedule.warps == 1 else alone + late)
     busiest = run.resident * (max(stations) + exposed)
-    one = (alone**BLEND + busiest**BLEND) ** (1 / BLEND)
+    one = _blended(alone, busiest)
     rounds = max(1.0, groups / (machine.sms * run.resident))
     left = c.uneven / (run.chunks if run.pipelined and run.chunks else 1)
     seconds = rounds * one + left * busiest
-    known = {**pipes, **computing, LATENCY: rounds * waits}
+    known = {**pipes, **computing, LATENCY: rounds * (waits + late)}
     slowest = max(known, key=lambda k: known[k])
     if run.longest > 1.0 and alone * run.longest > seconds:
         slowest, seconds = IMBALANCE, alone * run.longest

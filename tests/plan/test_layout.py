@@ -51,6 +51,15 @@ def test_what_is_no_matrix_product_leaves_them_last() -> None:
     assert not found(scaled, {"c": 64})
 
 
+def test_states_of_any_step_lie_one_after_another() -> None:
+    """A kernel stores a state at once; with its positions last, each value takes a sector."""
+    f = load("gated_delta_rule")
+    plan = nk.derive(nk.gradient(f), on="h100")
+    stored = [axes for axes in plan.materialised.values() if {"t", "k", "v"} <= {*axes}]
+    assert stored
+    assert all(axes[-1] != "t" for axes in stored)
+
+
 @pytest.mark.parametrize("name", ["attention", "multi_head_attention", "latent_attention", "mlp"])
 def test_an_array_whose_rows_are_read_lies_as_it_is_written(name: str) -> None:
     d = load(name)

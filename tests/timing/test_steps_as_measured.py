@@ -1,0 +1,59 @@
+"""The time model beside scans by any step, as timed on an H100: warps, and what each step loads."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import pytest
+
+import napkin as nk
+from napkin.diagram.library import load
+from napkin.plan.plan import Plan
+from napkin.schedule import Schedule
+from napkin.settings.pricing import Choice, Pricing
+
+LATE = math.log(1.5)
+"""How far a price may be off: a barrier between loads may show or not."""
+
+
+@cache
+def planned() -> Plan:
+    return nk.derive(load("gated_delta_rule"), on="h100")
+
+
+def priced(v: int, warps: int, h: int = 1) -> Choice:
+    (k,) = planned().kernels
+    pricing = Pricing(k.choice.kernel, k.choice.sizes, "bf16", planned().machine)
+    tiles = dict.fromkeys(k.tiles, 1) | {"h": h, "v": v, "k": 128}
+    return pricing.at(Schedule(tiles, warps, 3, per_thread=True))
+
+
+@pytest.mark.parametrize(
+    ("v", "warps", "us"),
+    [(32, 8, 7329.9), (32, 4, 5932.3), (32, 2, 3438.2), (32, 1, 3088.1), (16, 8, 6511.6),
+     (16, 4, 5444.1), (16, 2, 3195.6)],
+)  # fmt: skip
+def test_settings_are_priced_as_they_were_timed(v: int, warps: int, us: float) -> None:
+    assert abs(math.log(priced(v, warps).time.seconds * 1e6 / us)) < LATE
+
+
+def test_one_warp_is_taken() -> None:
+    (k,) = planned().kernels
+    assert k.schedule.warps == 1
+
+
+def test_threads_that_take_less_than_is_copied_ahead_are_waited_for() -> None:
+    """Q and K of 128 values: 2 bytes of a row for each of 128 threads, 4 for each of 64. A step of
+    several warps waits for the two one after the other, as reductions lie between."""
+    assert priced(16, 4).run.late > 2
+    assert priced(16, 2).run.late < 2
+    assert priced(16, 1).run.late == 1
+
+
+def test_what_lies_along_the_steps_is_loaded_once_for_a_sector() -> None:
+    f = nk.diagram("n t -> n t", sizes={"n": 4096, "t": 4096})(
+        lambda X: nk.scan(lambda h: nk.maximum(h, X), 0.0, along="t")
+    )
+    (k,) = nk.derive(f, on="h100").kernels
+    assert k.choice.run.late == 2 / 32

@@ -92,6 +92,13 @@ class Contraction(Generic[Key]):
         wanted = (*self.rows, *self.gone) if side == 0 else (*self.gone, *self.columns)
         return self.spans[side] != wanted
 
+    def lengths(self, tiles: Mapping[Key, int]) -> tuple[int, int, int]:
+        """Rows, columns and depth of the product on tiles of these lengths."""
+        rows, columns, gone = (
+            math.prod(tiles[a] for a in axes) for axes in (self.rows, self.columns, self.gone)
+        )
+        return rows, columns, gone
+
     def at(self: Contraction[str], tiles: Mapping[str, int]) -> Contraction[str]:
         """What it is on tiles of these lengths; along an axis of one position there is nothing."""
         parts = (*self.parts, *self.outside)

@@ -76,9 +76,7 @@ def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:
 
 def issued(p: Contraction[str], warps: int, tiles: Mapping[str, int], depth: int) -> int:
     """Instructions that each warpgroup of a group issues for a product, `depth` values deep."""
-    rows, columns, gone = (
-        math.prod(tiles[a] for a in axes) for axes in (p.rows, p.columns, p.gone)
-    )
+    rows, columns, gone = p.lengths(tiles)
     own = max(1, rows // (WARP_ROWS * warps))
     return own * -(-columns // COLUMNS) * -(-gone // depth)
 
@@ -158,9 +156,7 @@ def fed(
         crossed: whether its rows are read in two layouts. Triton then swizzles them for neither,
             and the rows of a fragment lie in the same banks.
     """
-    rows, columns, gone = (
-        math.prod(tiles[a] for a in axes) for axes in (p.rows, p.columns, p.gone)
-    )
+    rows, columns, gone = p.lengths(tiles)
     high = int(machine.granules["mma_rows"].value) if "mma_rows" in machine.granules else 0
     if dtype == "fp32" or high < WARPGROUP_ROWS or rows < high:
         return 1.0

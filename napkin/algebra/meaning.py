@@ -15,7 +15,7 @@ from typing import Any, cast
 import sympy
 
 from napkin.algebra.lattice import bounded_on_nothing, distributed
-from napkin.algebra.separate import Parts, additive, running_symbols, separate_by
+from napkin.algebra.separate import Parts, Split, additive, running_symbols, separate_by
 from napkin.algebra.sides import NotSeparable, Side, by_side
 from napkin.algebra.signs import sign
 from napkin.algebra.terms import as_written, carrying, extent, identity, of_reals, starting, worst
@@ -176,13 +176,17 @@ class Meaning(Container[Node]):
             if running_symbols(body):
                 what = f"it multiplies out a difference under {' '.join(over(n))}"
                 raise NotSeparable(n.op, what)
-            return self._total(separate_by(body, by_side), n)
+            return self._total(self._split_body(body, over(n))[0], n)
         if record.over == "add":
             with suppress(NotSeparable):
                 return self._shifted(n, body)
         if record.order:
             return self.extremum(n, body, lambda e: self._how(e, over(n)))[0]
         raise NotSeparable(n.op, f"{n.op} over another axis mixes with a running result")
+
+    def _split_body(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
+        """The parts that a body under a reduction of `gone` separates into, and by which split."""
+        return separate_by(body, by_side), by_side
 
     def _total(self, parts: Parts, n: Node) -> Any:
         """The sum of the products of `parts`, in each of which one factor at most carries an axis
@@ -205,7 +209,8 @@ class Meaning(Container[Node]):
     def _shifted(self, n: Node, body: Any) -> Any:
         """A reduction of a + b that is that of a, and then + b."""
         gone = over(n)
-        a, b = additive(separate_by(body, by_side), by_side, n.op)
+        parts, split = self._split_body(body, gone)
+        a, b = additive(parts, split, n.op)
         if self.carries(b, gone):
             raise NotSeparable(n.op, f"a running result carries {' '.join(gone)}")
         return self.symbol(along(n.op, carrying(self.node(a), gone), gone, n.params[1:])) + b

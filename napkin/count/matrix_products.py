@@ -11,7 +11,7 @@ from napkin.algebra.terms import is_operand, is_read
 from napkin.count.alignment import Alignment
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.ir.node import REDUCTIONS, Node, postorder
+from napkin.ir.node import REDUCTIONS, Node, postorder, preorder
 from napkin.ir.storage import storage_type
 from napkin.machine.hardware import Machine
 
@@ -130,13 +130,7 @@ def crossed(kernel: Kernel) -> frozenset[Node]:
 
 def _reads(factors: Sequence[Node]) -> Iterator[Node]:
     """The readings that factors are computed from value by value."""
-    stack = [*factors]
-    while stack:
-        m = stack.pop()
-        if is_read(m):
-            yield m
-        elif m.op not in REDUCTIONS:
-            stack += m.args
+    return filter(is_read, preorder(factors, lambda m: not is_read(m) and m.op not in REDUCTIONS))
 
 
 def fed(

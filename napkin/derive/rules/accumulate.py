@@ -33,7 +33,7 @@ from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate, evaluate_more
 from napkin.ir.infer import pointwise
 from napkin.ir.names import underscored
-from napkin.ir.node import Node, node, number, over
+from napkin.ir.node import Node, node, number, over, preorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import substitute
 from napkin.ir.storage import Tensor, stored_as
@@ -169,20 +169,15 @@ def _cut(outputs: Sequence[Output], names: Mapping[Node, str], axis: str) -> _Cu
 def _sums(n: Node, axis: str) -> list[Node]:
     """The sums over an axis that a result is computed from, value by value; none where something
     else stands between."""
-    out: dict[Node, None] = {}
-    stack, seen = [n], set[Node]()
-    while stack:
-        m = stack.pop()
-        if m in seen or m.constant:
-            continue
-        seen.add(m)
-        if m.op == "sum" and axis in over(m) and m.kind == "real":
-            out[m] = None
-        elif m.op in POINTWISE or (is_read(m) and axis not in m.axes):
-            stack.extend(reversed(m.args))
-        else:
-            return []
-    return list(out)
+
+    def summed(m: Node) -> bool:
+        return m.op == "sum" and axis in over(m) and m.kind == "real" and not m.constant
+
+    def between(m: Node) -> bool:
+        return m.constant or m.op in POINTWISE or (is_read(m) and axis not in m.axes)
+
+    found = list(preorder([n], lambda m: between(m) and not m.constant))
+    return list(filter(summed, found)) if all(summed(m) or between(m) for m in found) else []
 
 
 def _held_groups(rule: Rule, found: Instance) -> None:

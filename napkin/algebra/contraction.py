@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Generic, TypeVar
 
 from napkin.algebra.terms import multiplies, narrow_type, reads_bytes
-from napkin.ir.node import Node, factors, over
+from napkin.ir.node import Node, factors, over, union_axes
 
 MOST_SPLIT = 12
 """Factors of a product of which every split into two operands is tried."""
@@ -70,7 +70,7 @@ class Contraction(Generic[Key]):
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """The axes of the product of its parts, which is summed."""
-        return tuple(dict.fromkeys(a for p in self.parts for a in p.axes))
+        return union_axes(self.parts)
 
     @cached_property
     def dtype(self) -> str:

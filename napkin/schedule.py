@@ -165,19 +165,3 @@ def others(warps: int, stages: int) -> Iterator[tuple[int, int]]:
         for depth in dict.fromkeys((stages, 1)):
             if 1 <= number <= MOST_WARPS and (number, depth) != (warps, stages):
                 yield number, depth
-
-
-def schedule_of(data: Mapping[str, Any]) -> Schedule:
-    """The schedule that `Schedule.to_json` wrote.
-
-    Raises:
-        KeyError, TypeError, ValueError: the data is no schedule, or contradicts itself.
-    """
-    known = {f.name: data[f.name] for f in fields(Schedule)}
-    kinds = {"tiles": dict, "per_thread": bool, "axis": str}
-    values = [(name, value, kinds.get(name, int)) for name, value in known.items()]
-    values += [(f"tile of {a}", n, int) for a, n in dict(known["tiles"]).items()]
-    for name, value, kind in values:
-        if type(value) is not kind:
-            raise TypeError(f"{name} of a schedule is {value!r}, but should be of {kind.__name__}")
-    return Schedule(**known)

@@ -62,6 +62,12 @@ def test_no_two_files_have_one_name() -> None:
     assert not twice
 
 
+def test_no_file_is_longer_than_400_lines() -> None:
+    """A longer one has more than one thing to say."""
+    lines = {p: p.read_text(encoding="utf-8").count("\n") for p in FILES}
+    assert not {str(p.relative_to(ROOT)): n for p, n in lines.items() if n > 400}
+
+
 def test_no_room_imports_the_face_of_the_package() -> None:
     """It stands above them all, and would hide what they import."""
     for path in FILES:

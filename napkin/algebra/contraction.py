@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Generic, TypeVar
 
 from napkin.algebra.terms import multiplies, narrow_type, reads_bytes
-from napkin.ir.node import Node, factors, over
+from napkin.ir.node import Node, factors, over, union_axes
 
 MOST_SPLIT = 12
 """Factors of a product of which every split into two operands is tried."""
@@ -70,7 +70,7 @@ class Contraction(Generic[Key]):
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """The axes of the product of its parts, which is summed."""
-        return tuple(dict.fromkeys(a for p in self.parts for a in p.axes))
+        return union_axes(self.parts)
 
     @cached_property
     def dtype(self) -> str:
@@ -91,6 +91,13 @@ class Contraction(Generic[Key]):
         """Whether an operand's dimensions are in the other order than the product takes them."""
         wanted = (*self.rows, *self.gone) if side == 0 else (*self.gone, *self.columns)
         return self.spans[side] != wanted
+
+    def lengths(self, tiles: Mapping[Key, int]) -> tuple[int, int, int]:
+        """Rows, columns and depth of the product on tiles of these lengths."""
+        rows, columns, gone = (
+            math.prod(tiles[a] for a in axes) for axes in (self.rows, self.columns, self.gone)
+        )
+        return rows, columns, gone
 
     def at(self: Contraction[str], tiles: Mapping[str, int]) -> Contraction[str]:
         """What it is on tiles of these lengths; along an axis of one position there is nothing."""

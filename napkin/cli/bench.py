@@ -9,30 +9,18 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from napkin.cli import options
 from napkin.cli.ending import FAILED
-from napkin.cli.options import (
-    Dtype,
-    Gradient,
-    Json,
-    Name,
-    On,
-    Plot,
-    Seed,
-    Sizes,
-    Storage,
-    Tune,
-    Tuned,
-)
 from napkin.cli.request import request, tuned_plan
 
 
 def bench_diagram(
-    name: Name,
-    on: On = "h100",
-    sizes: Sizes = None,
-    dtype: Dtype = "bf16",
-    storage: Storage = None,
-    gradient: Gradient = False,
+    name: options.Name,
+    on: options.On = "h100",
+    sizes: options.Sizes = None,
+    dtype: options.Dtype = "bf16",
+    storage: options.Storage = None,
+    gradient: options.Gradient = False,
     against: Annotated[
         str | None,
         Option(
@@ -40,15 +28,15 @@ def bench_diagram(
             help="Baselines: torch, compile, sdpa, flex, fa3, natten, or names of the file.",
         ),
     ] = None,
-    tune: Tune = 0,
-    tuned: Tuned = False,
-    seed: Seed = None,
+    tune: options.Tune = 0,
+    tuned: options.Tuned = False,
+    seed: options.Seed = None,
     output: Annotated[
         Path | None,
         Option("--output", "-o", metavar="FILE.json", help="Also write the table as JSON."),
     ] = None,
-    plot: Plot = None,
-    json: Json = False,
+    plot: options.Plot = None,
+    json: options.Json = False,
 ) -> None:
     """Time a plan and other implementations on the CUDA device.
 

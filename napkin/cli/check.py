@@ -9,22 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
+from napkin.cli import options
 from napkin.cli.ending import FAILED
-from napkin.cli.options import (
-    Accumulate,
-    Dtype,
-    Gradient,
-    Inputs,
-    Json,
-    Name,
-    On,
-    Parts,
-    Ranges,
-    Seed,
-    Sizes,
-    Storage,
-    Tuned,
-)
 from napkin.cli.parse import parse_ranges, parse_types, read_inputs
 from napkin.cli.request import request
 from napkin.errors import InputError
@@ -34,25 +20,25 @@ if TYPE_CHECKING:
 
 
 def check_diagram(
-    name: Name,
-    on: On = "h100",
-    sizes: Sizes = None,
-    dtype: Dtype = "bf16",
-    storage: Storage = None,
-    gradient: Gradient = False,
+    name: options.Name,
+    on: options.On = "h100",
+    sizes: options.Sizes = None,
+    dtype: options.Dtype = "bf16",
+    storage: options.Storage = None,
+    gradient: options.Gradient = False,
     gpu: Annotated[
         bool,
         Option(
             "--gpu", help="Also check on the CUDA device: values, counters of Nsight Compute, time."
         ),
     ] = False,
-    tuned: Tuned = False,
-    parts: Parts = None,
-    accumulate: Accumulate = False,
-    seed: Seed = None,
-    ranges: Ranges = None,
-    inputs: Inputs = None,
-    json: Json = False,
+    tuned: options.Tuned = False,
+    parts: options.Parts = None,
+    accumulate: options.Accumulate = False,
+    seed: options.Seed = None,
+    ranges: options.Ranges = None,
+    inputs: options.Inputs = None,
+    json: options.Json = False,
 ) -> None:
     """Check every prediction against the kernels.
 

@@ -9,22 +9,21 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from napkin.cli import cost_tables
+from napkin.cli import cost_tables, options
 from napkin.cli.cost_tables import Output
-from napkin.cli.options import Dtype, Gradient, Json, Name, On, Parts, Sizes, Storage
 from napkin.cli.request import request
 from napkin.errors import InputError
 
 
 def cost_diagram(
     context: typer.Context,
-    name: Name,
-    on: On = "h100",
-    sizes: Sizes = None,
-    dtype: Dtype = "bf16",
-    parts: Parts = None,
-    storage: Storage = None,
-    gradient: Gradient = False,
+    name: options.Name,
+    on: options.On = "h100",
+    sizes: options.Sizes = None,
+    dtype: options.Dtype = "bf16",
+    parts: options.Parts = None,
+    storage: options.Storage = None,
+    gradient: options.Gradient = False,
     levels: Annotated[
         bool, Option("--levels", help="Show tiles, traffic and cost at every level of memory.")
     ] = False,
@@ -66,7 +65,7 @@ def cost_diagram(
     plot: Annotated[
         Path | None, Option(metavar="DIR", help="Also draw SVG files into a folder.")
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Show what a diagram costs, and the least that it could cost.
 

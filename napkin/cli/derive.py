@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from napkin.cli.options import (
-    Accumulate,
-    Dtype,
-    Gradient,
-    Json,
-    Name,
-    On,
-    Parts,
-    Sizes,
-    Storage,
-    Tune,
-    Tuned,
-)
+from napkin.cli import options
 from napkin.cli.request import request, tuned_plan
 from napkin.show.files import writable_folder, write_file
 
@@ -29,24 +17,24 @@ if TYPE_CHECKING:
 
 
 def derive_diagram(
-    name: Name,
-    on: On = "h100",
-    sizes: Sizes = None,
-    dtype: Dtype = "bf16",
-    storage: Storage = None,
-    gradient: Gradient = False,
+    name: options.Name,
+    on: options.On = "h100",
+    sizes: options.Sizes = None,
+    dtype: options.Dtype = "bf16",
+    storage: options.Storage = None,
+    gradient: options.Gradient = False,
     top: Annotated[int, Option(metavar="N", help="Also show the first N settings.", min=0)] = 0,
-    tune: Tune = 0,
-    tuned: Tuned = False,
-    parts: Parts = None,
-    accumulate: Accumulate = False,
+    tune: options.Tune = 0,
+    tuned: options.Tuned = False,
+    parts: options.Parts = None,
+    accumulate: options.Accumulate = False,
     out: Annotated[
         Path | None,
         Option(
             metavar="DIR", help="Also write the kernel files, which need only torch and Triton."
         ),
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Derive kernels for a diagram, and show their cost."""
     on_what = name, on, sizes, dtype, parts, storage

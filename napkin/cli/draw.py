@@ -8,12 +8,12 @@ from typing import Annotated
 
 from typer import Option
 
-from napkin.cli.options import Name
+from napkin.cli import options
 from napkin.cli.request import load
 
 
 def draw_diagram(
-    name: Name,
+    name: options.Name,
     output: Annotated[
         Path | None,
         Option("--output", "-o", metavar="FILE", help="The file to write. By default stdout."),

@@ -6,24 +6,24 @@ from typing import Annotated
 
 from typer import Option
 
-from napkin.cli.options import Dtype, Gradient, Json, Name, On, Parts, Sizes, Storage
+from napkin.cli import options
 from napkin.cli.request import request
 from napkin.errors import Refusal
 
 
 def explain_diagram(
-    name: Name,
-    on: On = "h100",
-    sizes: Sizes = None,
-    dtype: Dtype = "bf16",
-    storage: Storage = None,
-    gradient: Gradient = False,
-    parts: Parts = None,
+    name: options.Name,
+    on: options.On = "h100",
+    sizes: options.Sizes = None,
+    dtype: options.Dtype = "bf16",
+    storage: options.Storage = None,
+    gradient: options.Gradient = False,
+    parts: options.Parts = None,
     after: Annotated[
         str | None,
         Option(metavar="RULE", help="Stop after the last step of a rule, as in --after separate."),
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Print every step from a diagram to the source of its kernels.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from napkin.cli.options import Json
+from napkin.cli import options
 
 
-def list_diagrams(json: Json = False) -> None:
+def list_diagrams(json: options.Json = False) -> None:
     """List the shipped diagrams."""
     from napkin.show import console, overview
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from napkin.cli.options import Json
+from napkin.cli import options
 from napkin.errors import InputError
 
 
@@ -26,7 +26,7 @@ def list_machines(
             "--output", "-o", metavar="FILE.toml", help="The machine file to write, with measure."
         ),
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """List the machines, show the figures of one, or measure one.
 

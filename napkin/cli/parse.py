@@ -29,16 +29,13 @@ def parse_sizes(texts: Sequence[str], option: str = "--sizes") -> dict[str, int]
     Raises:
         InputError: an entry is not AXIS=SIZE with a size from 1 to 2**40, or an axis has two.
     """
+    example = "q=4096,x=4096,d=128"
     out: dict[str, int] = {}
-    for text in texts:
-        for entry in text.split(","):
-            axis, value = _pair(entry.strip(), text, option, f"{option} q=4096,x=4096,d=128")
-            if not _AXIS.fullmatch(axis):
-                example = f"write {option} q=4096,x=4096,d=128"
-                raise InputError(f"{option}: {_short(axis)} is not the name of an axis; {example}")
-            if axis in out:
-                raise InputError(f"{option}: axis {axis} is given twice; write {axis}={value} once")
-            out[axis] = _size(axis, value, option)
+    for axis, value in _entries(texts, option, example).items():
+        if not _AXIS.fullmatch(axis):
+            wrong = f"{option}: {_short(axis)} is not the name of an axis"
+            raise InputError(f"{wrong}; write {option} {example}")
+        out[axis] = _size(axis, value, option)
     return out
 
 
@@ -49,15 +46,11 @@ def parse_cuts(texts: Sequence[str]) -> dict[tuple[str, str], int]:
         InputError: an entry is not ARRAY.AXIS=SIZE, or is given twice.
     """
     out: dict[tuple[str, str], int] = {}
-    for text in texts:
-        for entry in text.split(","):
-            key, value = _pair(entry.strip(), text, "--cut", "--cut O_x.d=32")
-            name, dot, axis = key.rpartition(".")
-            if not (dot and name and _AXIS.fullmatch(axis)):
-                raise InputError(f"--cut: {_short(key)} is not ARRAY.AXIS; write --cut O_x.d=32")
-            if (name, axis) in out:
-                raise InputError(f"--cut: {key} is given twice; write {key}={value} once")
-            out[name, axis] = _size(key, value, "--cut")
+    for key, value in _entries(texts, "--cut", "O_x.d=32").items():
+        name, dot, axis = key.rpartition(".")
+        if not (dot and name and _AXIS.fullmatch(axis)):
+            raise InputError(f"--cut: {_short(key)} is not ARRAY.AXIS; write --cut O_x.d=32")
+        out[name, axis] = _size(key, value, "--cut")
     return out
 
 
@@ -67,14 +60,7 @@ def parse_types(texts: Sequence[str]) -> dict[str, str]:
     Raises:
         InputError: an entry is not TENSOR=TYPE, or a tensor has two.
     """
-    out: dict[str, str] = {}
-    for text in texts:
-        for entry in text.split(","):
-            name, value = _pair(entry.strip(), text, "--storage", "--storage Q=fp8,K=fp8,V=fp16")
-            if name in out:
-                raise InputError(f"--storage: {name} is given twice; write {name}={value} once")
-            out[name] = value
-    return out
+    return _entries(texts, "--storage", "Q=fp8,K=fp8,V=fp16")
 
 
 def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
@@ -84,17 +70,14 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
         InputError: an entry is not INPUT=LOW..HIGH, or an input has two.
     """
     out: dict[str, tuple[float, float]] = {}
-    example = "--range decay=0.9..1"
-    for text in texts:
-        for entry in text.split(","):
-            name, value = _pair(entry.strip(), text, "--range", example)
-            ends = [_NUMBER.fullmatch(end.strip()) for end in value.split("..")]
-            if len(ends) != 2 or not all(ends):
-                raise InputError(f"--range: {name}={_short(value)} is no range; write {example}")
-            if name in out:
-                raise InputError(f"--range: {name} is given twice; write it once")
-            low, high = (float(end[0]) for end in ends if end)
-            out[name] = low, high
+    example = "decay=0.9..1"
+    for name, value in _entries(texts, "--range", example).items():
+        ends = [_NUMBER.fullmatch(end.strip()) for end in value.split("..")]
+        if len(ends) != 2 or not all(ends):
+            wrong = f"--range: {name}={_short(value)} is no range"
+            raise InputError(f"{wrong}; write --range {example}")
+        low, high = (float(end[0]) for end in ends if end)
+        out[name] = low, high
     return out
 
 
@@ -123,8 +106,8 @@ def read_inputs(path: str | None) -> dict[str, Any]:
     raise InputError(f"--inputs {path} cannot be read: {why}")
 
 
-def parse_share(text: str, option: str) -> float:
-    """A number from 0, written as a decimal or as a fraction such as 2/3.
+def parse_share(text: str) -> float:
+    """The number of ``--overhead``, from 0: a decimal, or a fraction such as 2/3.
 
     Raises:
         InputError: it is something else.
@@ -132,7 +115,7 @@ def parse_share(text: str, option: str) -> float:
     if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?(/[1-9][0-9]{0,8})?", text, re.ASCII):
         above, _, below = text.partition("/")
         return float(above) / float(below or 1)
-    raise InputError(f"{option} {_short(text)}: write a number from 0, as in 0.67 or 2/3")
+    raise InputError(f"--overhead {_short(text)}: write a number from 0, as in 0.67 or 2/3")
 
 
 def parse_sweep(text: str) -> Range:
@@ -175,16 +158,29 @@ def parse_prices(text: str) -> dict[str, float]:
         InputError: an entry is not MACHINE=PRICE, or a machine has two.
     """
     out: dict[str, float] = {}
-    for entry in text.split(","):
-        name, value = _pair(entry.strip(), text, "--prices", "--prices h100=2.5,a100=1.2")
-        if name in out:
-            raise InputError(f"--prices: {name} is given twice; write {name}={value} once")
+    for name, value in _entries([text], "--prices", "h100=2.5,a100=1.2").items():
         number = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", value, re.ASCII)
         if number is None or float(value) == 0:
             raise InputError(
                 f"--prices: {name}={_short(value)} is no price; write USD per hour, as in h100=2.5"
             )
         out[name] = float(value)
+    return out
+
+
+def _entries(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
+    """What stands behind each key of an option that may be given several times.
+
+    Raises:
+        InputError: an entry is not KEY=VALUE, or a key has two values.
+    """
+    out: dict[str, str] = {}
+    for text in texts:
+        for entry in text.split(","):
+            key, value = _pair(entry.strip(), text, option, f"{option} {example}")
+            if key in out:
+                raise InputError(f"{option}: {key} is given twice; write {key}={value} once")
+            out[key] = value
     return out
 
 

@@ -7,16 +7,16 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from napkin.cli.options import Dtype, Json, Name, On, Sizes
+from napkin.cli import options
 from napkin.cli.parse import parse_cuts, parse_share, parse_sizes, parse_types
 from napkin.cli.request import load
 
 
 def pipeline_diagram(
-    name: Name,
-    on: On = "h100",
-    sizes: Sizes = None,
-    dtype: Dtype = "fp16",
+    name: options.Name,
+    on: options.On = "h100",
+    sizes: options.Sizes = None,
+    dtype: options.Dtype = "fp16",
     storage: Annotated[
         list[str] | None,
         Option(
@@ -61,7 +61,7 @@ def pipeline_diagram(
         Path | None,
         Option(metavar="FILE.svg", help="Also draw the loop, coloured by memory level."),
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Lay a streamed diagram out as a pipelined algorithm.
 
@@ -73,7 +73,7 @@ def pipeline_diagram(
         from napkin.show.plots import check_plot
 
         check_plot(plot)
-    diagram, share = load(name), parse_share(overhead, "--overhead")
+    diagram, share = load(name), parse_share(overhead)
     given: dict[str, Any] = {
         "tiles": parse_sizes(tiles or (), "--tiles"),
         "inner": parse_sizes(inner or (), "--inner"),

@@ -7,21 +7,21 @@ from typing import Annotated
 
 from typer import Option
 
-from napkin.cli.options import Dtype, Gradient, Name, On, Parts, Sizes, Storage
+from napkin.cli import options
 from napkin.cli.request import request
 
 
 def report_diagram(
-    name: Name,
+    name: options.Name,
     output: Annotated[
         Path, Option("--output", "-o", metavar="DIR", help="The folder to write into.")
     ],
-    on: On = "h100",
-    sizes: Sizes = None,
-    dtype: Dtype = "bf16",
-    parts: Parts = None,
-    storage: Storage = None,
-    gradient: Gradient = False,
+    on: options.On = "h100",
+    sizes: options.Sizes = None,
+    dtype: options.Dtype = "bf16",
+    parts: options.Parts = None,
+    storage: options.Storage = None,
+    gradient: options.Gradient = False,
 ) -> None:
     """Write a page with every prediction for a diagram, and plots.
 

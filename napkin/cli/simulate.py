@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from napkin.cli.options import Json, Plot
+from napkin.cli import options
 from napkin.errors import InputError
 
 
@@ -44,8 +44,8 @@ def simulate_tiles(
         bool, Option("--sweep", help="Try all strides and tiles that are not given.")
     ] = False,
     top: Annotated[int, Option(metavar="N", help="The number of results of a sweep.")] = 20,
-    plot: Plot = None,
-    json: Json = False,
+    plot: options.Plot = None,
+    json: options.Json = False,
 ) -> None:
     """Count the tiles that neighborhood attention saves.
 
@@ -54,12 +54,12 @@ def simulate_tiles(
     from napkin.show import console, simulation
 
     size = simulation.parse_shape(layout, "LAYOUT")
-    options = {"stride": stride, "q_tile": q_tile, "kv_tile": kv_tile}
-    options |= {"kernel_size": kernel, "dilation": dilation, "is_causal": causal}
+    given = {"stride": stride, "q_tile": q_tile, "kv_tile": kv_tile}
+    given |= {"kernel_size": kernel, "dilation": dilation, "is_causal": causal}
     spelt = {"kernel_size": "--kernel", "is_causal": "--causal"}
     shapes: dict[str, Any] = {
         name: simulation.per_axis(text, spelt.get(name, f"--{name.replace('_', '-')}"))
-        for name, text in options.items()
+        for name, text in given.items()
         if text is not None
     }
     if plot is not None:

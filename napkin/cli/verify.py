@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from typer import Option
 
+from napkin.cli import options
 from napkin.cli.ending import FAILED
-from napkin.cli.options import Json, Seed
 from napkin.errors import InputError
 
 
@@ -28,12 +28,12 @@ def verify_kernels(
             metavar="TEXT", help="Run only problems with this text in their name. May be repeated."
         ),
     ] = None,
-    seed: Seed = None,
+    seed: options.Seed = None,
     output: Annotated[
         Path | None,
         Option("--output", "-o", metavar="FILE.json", help="Also write every outcome as JSON."),
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Run every kernel and function over a matrix on the GPU.
 

@@ -11,7 +11,7 @@ from napkin.algebra.terms import is_operand, is_read
 from napkin.count.alignment import Alignment
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.ir.node import REDUCTIONS, Node, postorder
+from napkin.ir.node import REDUCTIONS, Node, postorder, preorder
 from napkin.ir.storage import storage_type
 from napkin.machine.hardware import Machine
 
@@ -76,9 +76,7 @@ def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:
 
 def issued(p: Contraction[str], warps: int, tiles: Mapping[str, int], depth: int) -> int:
     """Instructions that each warpgroup of a group issues for a product, `depth` values deep."""
-    rows, columns, gone = (
-        math.prod(tiles[a] for a in axes) for axes in (p.rows, p.columns, p.gone)
-    )
+    rows, columns, gone = p.lengths(tiles)
     own = max(1, rows // (WARP_ROWS * warps))
     return own * -(-columns // COLUMNS) * -(-gone // depth)
 
@@ -132,13 +130,7 @@ def crossed(kernel: Kernel) -> frozenset[Node]:
 
 def _reads(factors: Sequence[Node]) -> Iterator[Node]:
     """The readings that factors are computed from value by value."""
-    stack = [*factors]
-    while stack:
-        m = stack.pop()
-        if is_read(m):
-            yield m
-        elif m.op not in REDUCTIONS:
-            stack += m.args
+    return filter(is_read, preorder(factors, lambda m: not is_read(m) and m.op not in REDUCTIONS))
 
 
 def fed(
@@ -158,9 +150,7 @@ def fed(
         crossed: whether its rows are read in two layouts. Triton then swizzles them for neither,
             and the rows of a fragment lie in the same banks.
     """
-    rows, columns, gone = (
-        math.prod(tiles[a] for a in axes) for axes in (p.rows, p.columns, p.gone)
-    )
+    rows, columns, gone = p.lengths(tiles)
     high = int(machine.granules["mma_rows"].value) if "mma_rows" in machine.granules else 0
     if dtype == "fp32" or high < WARPGROUP_ROWS or rows < high:
         return 1.0

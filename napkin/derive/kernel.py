@@ -15,7 +15,7 @@ from napkin.algebra.fold import Emit, Stream
 from napkin.algebra.terms import is_read
 from napkin.derive.rules.visit import visits
 from napkin.diagram.interface import Output
-from napkin.ir.node import Node, postorder
+from napkin.ir.node import Node, postorder, preorder
 from napkin.ir.sliding import taps
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import filling
@@ -248,15 +248,5 @@ def tensor_of(leaf: Node) -> str:
 
 
 def leaves(roots: Iterable[Node]) -> tuple[Node, ...]:
-    """The readings under `roots`, each once."""
-    out: dict[Node, None] = {}
-    stack, seen = list(roots)[::-1], set[Node]()
-    while stack:
-        n = stack.pop()
-        if n in seen:
-            continue
-        seen.add(n)
-        if is_read(n):
-            out[n] = None
-        stack.extend(reversed(n.args))  # where it is read may be read, too
-    return tuple(out)
+    """The readings under `roots`, each once; where one is read may be read, too."""
+    return tuple(filter(is_read, preorder(roots)))

@@ -18,7 +18,7 @@ from napkin.errors import InputError
 from napkin.ir.infer import rebuilt
 from napkin.ir.listing import assign_names, text
 from napkin.ir.names import numbered
-from napkin.ir.node import LEAVES, MOVES, Node, factors, over, postorder, union_axes
+from napkin.ir.node import LEAVES, MOVES, Node, factors, over, postorder, preorder, union_axes
 from napkin.ir.operators import POINTWISE
 from napkin.ir.slots import slots_of
 
@@ -208,16 +208,7 @@ def validate(diagram: Diagram, unused: bool = False) -> None:
 
 def _arguments(n: Node, wires: Mapping[Node, str]) -> tuple[Node, ...]:
     """The wires that `n` is computed from, in order of reading, each once."""
-    out: dict[Node, None] = {}
-    stack, seen = list(reversed(n.args)), set[Node]()
-    while stack:
-        a = stack.pop()
-        if a in wires:
-            out[a] = None
-        elif a not in seen:
-            seen.add(a)
-            stack.extend(reversed(a.args))
-    return tuple(out)
+    return tuple(a for a in preorder(n.args, lambda a: a not in wires) if a in wires)
 
 
 def _wires(diagram: Diagram) -> set[Node]:

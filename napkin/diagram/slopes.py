@@ -48,7 +48,7 @@ def check_operator(record: Operator) -> None:
     with np.errstate(all="ignore"):
         values = dict(zip(leaves, given, strict=True)) | {y: value(given)}
         for i, d in enumerate(found):
-            _compare(what, value, given, i, _evaluated(what, d, values, (_AXIS,)))
+            _compare(what, value, given, i, _evaluated(d, values, (_AXIS,)))
 
 
 def check_reduction(record: Reduction) -> None:
@@ -76,7 +76,7 @@ def check_reduction(record: Reduction) -> None:
 
                 entry = row[i : i + 1]
                 values = {x: row, y: value([entry])[0]}
-                slope = _evaluated(what, found[0], values, (_AXIS,), len(row))[i : i + 1]
+                slope = _evaluated(found[0], values, (_AXIS,), len(row))[i : i + 1]
                 _compare(what, value, [entry], 0, slope)
 
 
@@ -101,7 +101,7 @@ def _called(
 
 
 def _evaluated(
-    what: str, d: Node | None, values: dict[Node, Any], axes: tuple[str, ...], size: int = 200
+    d: Node | None, values: dict[Node, Any], axes: tuple[str, ...], size: int = 200
 ) -> Any:
     import numpy as np
 

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.ir.infer import along, joined, pointwise
-from napkin.ir.node import Node, factors, node, number, over, postorder
+from napkin.ir.key_sets import position
+from napkin.ir.node import Node, factors, number, over, postorder
 
 ZERO = number(0.0)
 
@@ -77,7 +78,7 @@ def filled(g: Node, axes: Iterable[str]) -> Node:
     """A cotangent that has these axes, too."""
     for axis in axes:
         if axis not in g.axes:
-            at = node("index", params=(axis,), axes=(axis,), kind="int")
+            at = position(axis)
             g = pointwise("add", (g, pointwise("mul", (number(0), at))))
     return g
 

@@ -11,7 +11,7 @@ from typing import cast
 from napkin.errors import InputError
 from napkin.ir.behind import behind, places_of
 from napkin.ir.infer import Parts, along, joined, part_of, parts_of, pointwise, reals, renamed
-from napkin.ir.key_sets import from_arguments, spec_of
+from napkin.ir.key_sets import from_arguments, position, spec_of
 from napkin.ir.node import COMPOSITES, FLOOR, Node, node, number, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import rewrite
@@ -164,8 +164,7 @@ def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
     if not any(a in table for a in x.axes):
         return x
     if x.op == "index":
-        axis = table[x.axes[0]]
-        return node("index", params=(axis,), axes=(axis,), kind="int")
+        return position(table[x.axes[0]])
     if x.op == "input":
         return view(x, names)
     if x.op == "keys":

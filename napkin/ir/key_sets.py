@@ -82,8 +82,12 @@ class Spec:
 
 def keys_node(boxes: Sequence[Box], spec: Spec) -> Node:
     """The node of a union of boxes."""
-    args = [bound for b in boxes for i in b.intervals for bound in (i.first, i.end)]
-    return from_arguments(args, spec)
+    return from_arguments(bounds_of(boxes), spec)
+
+
+def bounds_of(boxes: Iterable[Box]) -> list[Node]:
+    """The first key and the end along each key axis of each box."""
+    return [bound for b in boxes for i in b.intervals for bound in (i.first, i.end)]
 
 
 def from_arguments(args: Iterable[Node], spec: Spec) -> Node:

@@ -221,6 +221,23 @@ def within(roots: Iterable[Node]) -> Iterator[Node]:
         yield n
 
 
+def preorder(
+    roots: Iterable[Node], into: Callable[[Node], bool] = lambda n: True
+) -> Iterator[Node]:
+    """Nodes under `roots`, each once: a node before its arguments, and these from left to right.
+
+    Args:
+        into: whether the arguments of a node are looked at.
+    """
+    stack, seen = list(roots)[::-1], set[Node]()
+    while stack:
+        n = stack.pop()
+        if n not in seen:
+            seen.add(n)
+            yield n
+            stack.extend(reversed(n.args) if into(n) else ())
+
+
 def landings(
     roots: Iterable[Node], stop: Container[Node] = (), may: Callable[[Node], bool] = bool
 ) -> Iterator[Node]:

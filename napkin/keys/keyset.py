@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from napkin.errors import InputError, did_you_mean
 from napkin.ir.infer import pointwise
-from napkin.ir.key_sets import MAX_BOXES, Box, Interval, Need, Spec, keys_node, member
+from napkin.ir.key_sets import MAX_BOXES, Box, Interval, Need, Spec, bounds_of, keys_node, member
 from napkin.ir.key_sets import query_axes as axes_of_queries
 from napkin.ir.node import Node, node, number, postorder
 from napkin.ir.rewrite import rewrite
@@ -117,9 +117,7 @@ class KeySet:
                 old.op, params=(axis,), axes=(axis,) if old.op == "index" else (), kind="int"
             )
 
-        done = rewrite(
-            [x for b in self.boxes for i in b.intervals for x in (i.first, i.end)], change
-        )
+        done = rewrite(bounds_of(self.boxes), change)
         boxes = tuple(
             Box(tuple(replace(i, first=done[i.first], end=done[i.end]) for i in b.intervals))
             for b in self.boxes
@@ -219,14 +217,7 @@ class KeySet:
         return acsr(self.node, self.query_axes, self._sizes(layout))
 
     def _smallest(self, at: Sequence[int]) -> Layout:
-        sized = {
-            str(n.params[0])
-            for b in self.boxes
-            for i in b.intervals
-            for n in postorder([i.first, i.end])
-            if n.op == "size"
-        }
-        if sized:
+        if any(n.op == "size" for n in postorder(bounds_of(self.boxes))):
             raise InputError(
                 f"{self.text}: the keys of a query depend on the layout; write .keys(query, layout)"
             )

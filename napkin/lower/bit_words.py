@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from napkin.ir.key_sets import Box, box_member
+from napkin.ir.key_sets import Box, bounds_of, box_member
 from napkin.ir.node import Node, node, postorder, union_axes
 from napkin.ir.rewrite import rewrite
 from napkin.keys.visits import Visits
@@ -47,14 +47,12 @@ def in_words(test: Node, seen: Visits) -> Node:
 
 def _plain(box: Box) -> bool:
     """Whether a box has every position of its intervals, and its bounds are not read."""
-    bounds = [n for i in box.intervals for n in (i.first, i.end)]
-    return all(i.step == 1 for i in box.intervals) and not any(
-        n.op == "input" for n in postorder(bounds)
-    )
+    read = any(n.op == "input" for n in postorder(bounds_of([box])))
+    return all(i.step == 1 for i in box.intervals) and not read
 
 
 def _disjoint(box: Box, axes: Sequence[str]) -> Node:
-    bounds = tuple(n for i in box.intervals for n in (i.first, i.end))
+    bounds = tuple(bounds_of([box]))
     query = node(OUTSIDE, bounds, tuple(axes), union_axes(bounds), "int")
     key = node(PLACE, (), tuple(axes), tuple(axes), "int")
     return node(DISJOINT, (query, key), (), union_axes((query, key)), "bool")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from napkin.derive.kernel import Kernel
-from napkin.ir.key_sets import Box
+from napkin.ir.key_sets import Box, bounds_of
 from napkin.ir.node import INT32, Node
 from napkin.keys.visits import Visits
 from napkin.lower import syntax as sx
@@ -73,8 +73,7 @@ class Visiting:
                 out += self._whole(i, box)
         # Corners and bounds are computed on the way, so they stand before what uses them.
         found = self.emitter.drain()
-        roots = [n for b in self.seen.boxes for x in b.intervals for n in (x.first, x.end)]
-        return [*self._corners(roots), *found, *out]
+        return [*self._corners(bounds_of(self.seen.boxes)), *found, *out]
 
     def _corners(self, roots: Sequence[Node]) -> list[ast.stmt]:
         ends = [(n, which) for n in roots if rises(n, self.still) for which in ("first", "last")]

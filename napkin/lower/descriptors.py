@@ -10,7 +10,6 @@ begins elsewhere (H100), and Triton's interpreter refuses it.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,7 @@ from napkin.ir.node import Node, inside_sums, postorder
 from napkin.ir.storage import own_type
 from napkin.ir.whole_numbers import length
 from napkin.lower.dots import dot_of
-from napkin.lower.launch import ROW_BYTES, fits
+from napkin.lower.launch import ROW_BYTES, contiguous, fits
 from napkin.lower.program import Program
 
 MAX_RANK = 5
@@ -96,12 +95,9 @@ def _aligned(first: Node, axis: str, tiles: Mapping[str, int]) -> bool:
 
 def served(program: Program, sizes: Mapping[str, int]) -> bool:
     """Whether descriptors serve every row-major tensor of these sizes that they may."""
-    for axes in (*program.boxed.values(), *program.stores.values()):
-        own = [sizes[a] for a in axes]
-        strides = [math.prod(own[i + 1 :]) for i in range(len(own))]
-        if not fits(strides, program.schedule.described):
-            return False
-    return True
+    every = (*program.boxed.values(), *program.stores.values())
+    strides = (contiguous([sizes[a] for a in axes]) for axes in every)
+    return all(fits(s, program.schedule.described) for s in strides)
 
 
 def lines(program: Program) -> dict[Node, tuple[str, ...]]:

@@ -249,6 +249,11 @@ def _box(axes: Sequence[str], tiles: Sizes) -> TmaBox:
     return TmaBox(tuple(axes.index(a) for a in own), tuple(tiles[a] for a in own))
 
 
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in values."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
 def fits(strides: Sequence[int], item_bytes: int) -> bool:
     """Whether a tensor with these strides, in values, can be described."""
     *outer, last = strides

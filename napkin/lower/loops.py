@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from napkin.algebra.fold import State
 from napkin.algebra.terms import is_read
 from napkin.ir.key_sets import spec_of
-from napkin.ir.node import Node, in_kind, postorder
+from napkin.ir.node import Node, in_kind, postorder, preorder
 from napkin.lower import syntax as sx
 from napkin.lower.box_loops import Head, Visiting
 from napkin.lower.emit import Emitter
@@ -204,17 +204,11 @@ class Loops:
         return next(o.axes for o in self.kernel.outputs if o.name == output)
 
 
-def _invariants(root: Node, moving: Iterable[Node]) -> list[Node]:
+def _invariants(root: Node, moving: Container[Node]) -> list[Node]:
     """The largest terms under `root` that do not change from chunk to chunk."""
-    out: dict[Node, None] = {}
-    stack, seen = [root], set[Node]()
-    while stack:
-        n = stack.pop()
-        if n in seen or n.constant or n.op in {"state", "ones", "index"}:
-            continue
-        seen.add(n)
-        if n not in moving:
-            out[n] = None
-        else:
-            stack.extend(reversed(n.args))
-    return list(out)
+
+    def computed(n: Node) -> bool:
+        return not n.constant and n.op not in {"state", "ones", "index"}
+
+    found = preorder([root], lambda n: computed(n) and n in moving)
+    return [n for n in found if computed(n) and n not in moving]

@@ -49,15 +49,9 @@ class Level:
 
     def figures(self) -> Iterator[tuple[str, Figure]]:
         """Every figure under its key."""
-        found = {
-            "count": self.counted,
-            "chips": self.chips,
-            "capacity": self.capacity,
-            "per_block": self.per_block,
-            "per_thread": self.per_thread,
-            "unified": self.unified,
-        }
-        return ((key, f) for key, f in found.items() if f is not None)
+        if self.counted is not None:
+            yield "count", self.counted
+        yield from _figures(self, "chips", "capacity", "per_block", "per_thread", "unified")
 
     @property
     def tile_capacity(self) -> float:
@@ -86,15 +80,19 @@ class Pipe:
 
     def figures(self) -> Iterator[tuple[str, Figure]]:
         """Every figure under its key."""
-        keys = ("siblings", "rate", "write", "granule")
-        found = (self.siblings, self.rate, self.write, self.granule)
-        return ((key, f) for key, f in zip(keys, found, strict=True) if f is not None)
+        return _figures(self, "siblings", "rate", "write", "granule")
 
     @property
     def name(self) -> str:
         """The pipe as figures are listed under it."""
         joined = f"x{int(self.siblings.value)}" if self.siblings else ""
         return f"{self.source}-{self.target}{joined}"
+
+
+def _figures(record: Level | Pipe, *keys: str) -> Iterator[tuple[str, Figure]]:
+    """Those figures of a record that it has."""
+    found = ((key, getattr(record, key)) for key in keys)
+    return ((key, figure) for key, figure in found if figure is not None)
 
 
 def _count(key: str) -> cached_property[int]:

@@ -25,7 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
-from napkin.ir.key_sets import spec_of
+from napkin.ir.key_sets import bounds_of, spec_of
 from napkin.ir.node import Node, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.keys.neighbors import neighborhood
@@ -268,8 +268,7 @@ def window_of(f: Attention) -> dict[str, Any]:
         again = neighborhood(**settings, queries=" ".join(f.queries), keys=" ".join(f.keys))
     except (SyntaxError, IndexError, ValueError, TypeError, InputError):
         raise NotAttention(what) from None
-    bounds = [b for box in again.boxes for i in box.intervals for b in (i.first, i.end)]
-    if bounds != list(f.seen.args):
+    if bounds_of(again.boxes) != list(f.seen.args):
         raise NotAttention(what)
     return settings
 

@@ -225,10 +225,9 @@ def bench(
     )
     about = described()
     flops = operations(plan.diagram, plan.sizes, tensors)
-    moved = sum(n for k in plan.launched.kernels for n in k.bytes.values())
     return Bench(
         plan.name, plan.machine.name, plan.dtype, plan.sizes, about, rows, plan.seconds * 1e6,
-        flops, moved, seed, TOLERANCE[plan.dtype], elsewhere(plan, about["arch"]),
+        flops, plan.moved, seed, TOLERANCE[plan.dtype], elsewhere(plan, about["arch"]),
     )  # fmt: skip
 
 

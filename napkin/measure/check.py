@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from napkin.measure.counters import CounterRow, Counters
+from napkin.measure.counters import Counters
 from napkin.measure.timing import Sample
 from napkin.plan.plan import Plan
 
@@ -46,7 +46,7 @@ class OnDevice:
             "note": self.note,
             "values": [{**asdict(r), "ok": r.ok} for r in self.values.rows],
             "repeats": self.values.repeats,
-            "counters": [_counter_json(r) for r in self.counters.rows],
+            "counters": [{**asdict(r), "ok": r.ok} for r in self.counters.rows],
             "counters_note": self.counters.note,
             "time": {
                 "predicted_us": self.predicted_us,
@@ -57,10 +57,6 @@ class OnDevice:
                 "measured_over_predicted": self.time.median / self.predicted_us,
             },
         }
-
-
-def _counter_json(r: CounterRow) -> dict[str, Any]:
-    return {**asdict(r), "ok": r.ok}
 
 
 def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
@@ -76,7 +72,7 @@ def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
     from napkin.measure.timing import interleaved
     from napkin.measure.values import device_values
 
-    values = device_values(plan, plan.sizes, seed, case="as planned")
+    values = device_values(plan, seed)
     tensors = drawn(plan.diagram, plan.sizes, plan.dtype, seed)
     call = plan.bound_call(*tensors)
     time = interleaved({plan.name: call})[plan.name]

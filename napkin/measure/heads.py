@@ -131,7 +131,7 @@ def seen_of(p: Problem, f: Attention) -> Seen | None:
     """
     if f.seen is None:
         return None
-    rows = [b for box in boxes_of(f.seen) for i in box.intervals for b in (i.first, i.end)]
+    rows = f.seen.args  # the first key and the end along each key axis of each box
     more = sorted({a for n in rows for a in n.axes} - set(f.queries))
     if more:
         raise NotAttention(f"which keys are seen differs along {' '.join(more)}")

@@ -154,13 +154,11 @@ class DeviceValues:
         return (self.repeats or not self.have_to) and all(r.ok for r in self.rows)
 
 
-def device_values(
-    plan: Plan, sizes: Mapping[str, int], seed: int, layout: str = "plain", case: str = "device"
-) -> DeviceValues:
-    """Run a plan on random inputs of these sizes and compare."""
-    tensors = drawn(plan.diagram, sizes, plan.dtype, seed, layout)
+def device_values(plan: Plan, seed: int) -> DeviceValues:
+    """Run a plan on random inputs of its sizes and compare."""
+    tensors = drawn(plan.diagram, plan.sizes, plan.dtype, seed)
     ran = poisoned(plan, tensors)
-    off = errors(plan, ran.outputs, tensors, sizes)
+    off = errors(plan, ran.outputs, tensors, plan.sizes)
     limit = TOLERANCE[plan.dtype]
-    rows = tuple(ValueRow(case, o, e, limit) for o, e in off.items())
+    rows = tuple(ValueRow("as planned", o, e, limit) for o, e in off.items())
     return DeviceValues(rows, ran.repeats, not plan.accumulates)

@@ -7,16 +7,15 @@ fewer: a reduction that several kernels need is computed by each of them, and no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from napkin.algebra.terms import compared, is_read
 from napkin.algebra.tracer import active
 from napkin.diagram.interface import Output
-from napkin.ir.node import REDUCTIONS, Node, postorder
+from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.storage import own_type
 from napkin.plan.frontier import Frontier
-from napkin.plan.operands import operands
 from napkin.plan.pieces import Piece
 from napkin.plan.points import is_pointwise, values
 from napkin.plan.ways import Cut, named
@@ -57,6 +56,23 @@ def stored(
     taken = [m for kind in list(kinds.values())[:KINDS] for m in dict.fromkeys(kind)]
     _tell_left([m for kind in list(kinds.values())[KINDS:] for m in kind])
     return Change(points | set(taken), taken) if taken else None
+
+
+def operands(order: Iterable[Node]) -> Iterator[tuple[Node, Node]]:
+    """Each reduction with the largest terms that it reads and that lack some of its axes: groups
+    along these need one again, each for itself. What two reductions along the same axes read by way
+    of one term is given with the first."""
+    seen = set[tuple[Node, frozenset[str], tuple[str, ...]]]()
+    for n in order:
+        every = frozenset({*n.axes, *over(n)})
+        stack = [*n.args] if n.op in REDUCTIONS else []
+        while stack:
+            m = stack.pop()
+            if not every.issubset(m.axes):
+                yield n, m
+            elif is_pointwise(m) and (m, every, over(n)) not in seen:
+                seen.add((m, every, over(n)))
+                stack += reversed(m.args)
 
 
 def _may_store(n: Node, frontier: Frontier) -> bool:

@@ -9,7 +9,6 @@ fail on some matrix products: so they are asked about each kernel that has one, 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,7 +19,7 @@ from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.storage import storage_type
 from napkin.ir.types import PACKED, STORAGE, stored_bytes
 from napkin.lower.dots import dot_of, multiplies
-from napkin.lower.launch import ROW_BYTES, Launch, launch
+from napkin.lower.launch import ROW_BYTES, Launch, contiguous, launch
 from napkin.lower.program import Program
 from napkin.machine.machines import Machine
 from napkin.plan.file import function_file
@@ -185,8 +184,3 @@ def _padded(shape: Sequence[int], item_bytes: int) -> list[int]:
     """A shape whose rows are of whole multiples of 16 bytes."""
     values = ROW_BYTES // item_bytes
     return [*shape[:-1], -(-shape[-1] // values) * values]
-
-
-def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, in values."""
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))

@@ -150,6 +150,17 @@ class Plan:
         return (f"{what}; {why} (deterministic=True leaves this out)",)
 
     @cached_property
+    def moved(self) -> int:
+        """Bytes that all kernels read and write, as they run on the machine (`launched`)."""
+        return sum(n for k in self.launched.kernels for n in k.bytes.values())
+
+    @property
+    def limited_by(self) -> str:
+        """What limits the kernel that takes longest, as they run on the machine (`launched`)."""
+        times = [k.choice.time for k in self.launched.kernels]
+        return max(times, key=lambda time: time.seconds).limited_by
+
+    @cached_property
     def workspace(self) -> int:
         """The most bytes of materialised arrays that are alive at once."""
         return moves.made("workspace", self)

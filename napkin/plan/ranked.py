@@ -20,7 +20,8 @@ from napkin.plan.fitting import fitting
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.steps import OF_THE_WHOLE, kernel_moves
-from napkin.schedule import Schedule, schedule_of
+from napkin.run.plain import made
+from napkin.schedule import Schedule
 from napkin.settings.best import ranked as settled
 from napkin.settings.labels import labellings
 from napkin.settings.pricing import Choice
@@ -120,6 +121,6 @@ def setting_json(choice: Choice) -> dict[str, Any]:
 def same_setting(choice: Choice, data: Mapping[str, Any]) -> bool:
     """Whether plain data (of `setting_json`) describe this setting."""
     try:
-        return setting(choice) == (data["stream"], data["passes"], schedule_of(data))
+        return setting(choice) == (data["stream"], data["passes"], made(Schedule, data))
     except (KeyError, TypeError, ValueError):
         return False

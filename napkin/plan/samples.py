@@ -73,7 +73,7 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
     even = _past_windows(f, plan.sizes, _tied(plan, even))
     ragged = _past_windows(f, plan.sizes, _tied(plan, ragged), prime=True)
     cut = _past_windows(f, plan.sizes, _tied(plan, cut), prime=True)
-    few = _tied(plan, {a: _capped(plan, a, ragged[a]) for a in ragged})
+    few = _tied(plan, {a: min(n, _prime_below(67)) for a, n in ragged.items()})
     even, cut, ragged, few = (_even_pairs(f, x) for x in (even, cut, ragged, few))
     batch = underscored(BATCH, f.axes)
     return [
@@ -203,10 +203,6 @@ def _ragged(plan: Plan, axis: str) -> int:
     if not cut:
         return _prime_below(min(LOOKED_UP, plan.sizes[axis]))
     return _prime_below(cut + cut // 2 + 2) if cut > 1 else 3
-
-
-def _capped(plan: Plan, axis: str, size: int) -> int:
-    return min(size, _prime_below(67))
 
 
 def _prime_below(n: int) -> int:

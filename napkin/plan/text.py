@@ -25,24 +25,23 @@ def plan_text(plan: Plan) -> str:
 
 
 def _kernel(k: PlannedKernel) -> list[str]:
-    tiles = ", ".join(f"{a}={n}" for a, n in k.tiles.items())
-    moved = sum(k.bytes.values())
     return [
         f"kernel {k.name}",
-        f"  H      {k.H.total} values = {moved:,} bytes",
+        f"  H      {k.H.total} values = {sum(k.bytes.values()):,} bytes",
         f"  M      {k.M} values",
         f"  bound  {k.bound}",
-        f"  tiles  {tiles}; {k.schedule.words}, {k.shared_bytes:,} bytes of shared memory",
-        f"  time   {k.choice.time.seconds * 1e6:.1f} us, limited by {k.choice.time.limited_by}",
+        *_setting(k),
     ]
 
 
 def _specialised(k: PlannedKernel) -> list[str]:
+    moved = f"  H      {sum(k.bytes.values()):,} bytes"
+    return ["", f"kernel {k.name}, {k.schedule.side}", moved, *_setting(k)]
+
+
+def _setting(k: PlannedKernel) -> list[str]:
     tiles = ", ".join(f"{a}={n}" for a, n in k.tiles.items())
     return [
-        "",
-        f"kernel {k.name}, {k.schedule.side}",
-        f"  H      {sum(k.bytes.values()):,} bytes",
         f"  tiles  {tiles}; {k.schedule.words}, {k.shared_bytes:,} bytes of shared memory",
         f"  time   {k.choice.time.seconds * 1e6:.1f} us, limited by {k.choice.time.limited_by}",
     ]

@@ -19,6 +19,7 @@ import tempfile
 import time
 import warnings
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -43,6 +44,15 @@ def temporary() -> Path:
     made = tempfile.mkdtemp(prefix="napkin-")
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return Path(made)
+
+
+@lru_cache(maxsize=1)
+def triton_version() -> str:
+    """Which Triton compiles kernels here: what is kept of one is not taken for another."""
+    try:
+        return metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def read(path: Path) -> str | None:

@@ -14,7 +14,6 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -22,7 +21,7 @@ from typing import Any
 from napkin.errors import InputError, did_you_mean
 from napkin.run._wire import Job, Resources
 from napkin.run.arrays import Descriptor, DeviceArray, as_device
-from napkin.run.cache_folder import folder, read, write
+from napkin.run.cache_folder import folder, read, triton_version, write
 from napkin.run.formats import element
 from napkin.run.interpret import Argument, read_source
 from napkin.run.worker import KernelError, Worker, worker
@@ -119,7 +118,7 @@ def _digest(job: Job) -> str:
     named = (sorted(x.items()) for x in (job.signature, job.constexprs, job.options))
     known = sorted(job.divisible), sorted(job.ones)
     ways = job.arch, job.num_warps, job.num_stages
-    text = repr((metadata.version("triton"), job.source, job.kernel, *named, *known, *ways))
+    text = repr((triton_version(), job.source, job.kernel, *named, *known, *ways))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

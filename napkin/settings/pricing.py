@@ -91,9 +91,8 @@ class Choice:
         chunk = math.prod(tiles[a] for a in self.kernel.stream.axes)
         whole = math.prod(self.sizes[a] for a in self.kernel.stream.axes)
         iterations = max(1.0, whole / chunk)
-        seconds = self.time.seconds * iterations ** (
-            DOUBT if self.run.work["product"] else ROW_DOUBT
-        )
+        doubt = DOUBT if self.run.work["product"] else ROW_DOUBT
+        seconds = self.time.seconds * iterations**doubt
         rows = math.prod(tiles[a] for a in self.kernel.group)
         if self.run.per_thread:
             return (math.exp(round(math.log(seconds), 2)), passes, rows, chunk)

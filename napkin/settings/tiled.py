@@ -46,7 +46,6 @@ ROW_SHARE, PER_THREAD_SHARE, OVERHEAD_ROWS = 115, 75, 14
 lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of what Triton 3.6
 takes for sm_90, two excepted; for lanes within 30 of 60 tiles."""
 
-
 _Work = tuple[dict[str, float], dict[str, float]]
 """Operations per pipe: of all that is done, and of what is done after the loops."""
 
@@ -91,9 +90,8 @@ class Tiled(Asked):
         live = self.of.live
         axes = {a for _, axes in live.streamed_operands for a in axes}
         boxed = self.of.boxed and bool(axes) and not live.windowed and not self.of.computes
-        boxed = boxed and not self.of.kernel.added
         fit = all(self.tiles[a] <= MAX_BOX for a in axes)
-        return boxed and fit and self._tested < FEW
+        return boxed and not self.of.kernel.added and fit and self._tested < FEW
 
     @cached_property
     def uneven(self) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from html import escape
 from math import ceil
 
+from napkin.show.words import printable
+
 INK, GREY = "#1a1a1a", "#555"
 FONT = 12
 SHORT = 36
@@ -23,8 +25,8 @@ def short(words: str) -> str:
 
 
 def quoted(words: str) -> str:
-    """`words` as XML text; what XML cannot hold becomes a question mark."""
-    return escape("".join(c if c.isprintable() else "?" for c in words))
+    """`words` as XML text."""
+    return escape(printable(words))
 
 
 class Paper:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from napkin.bound.least import for_memory, items_of
+from napkin.bound.least import for_memory
 from napkin.count.traffic import ITEM_BYTES
 from napkin.errors import InputError
 from napkin.ir.symbols import size_symbol
@@ -121,7 +121,7 @@ def _draw_traffic(axes: Any, k: PlannedKernel, terms: Sequence[tuple[float, floa
 
 def _least(k: PlannedKernel, memory: int) -> float:
     try:
-        return for_memory(k.cost, k.choice.sizes, memory, items_of(k.dtypes, k.dtype))
+        return for_memory(k.cost, k.choice.sizes, memory, k.items)
     except InputError:
         return math.inf
 
@@ -165,7 +165,7 @@ def _draw_landscape(axes: Any, found: Landscape) -> None:
 def _draw_times(axes: Any, swept: Range, found: Sequence[Predicted]) -> None:
     machine = found[0].plan.machine
     curves: Mapping[str, list[float | None]] = {
-        "predicted": [p.seconds for p in found],
+        "predicted": [p.plan.seconds for p in found],
         "the optimum into shared memory": [
             None if p.optimum is None else p.optimum / machine.l2_rate for p in found
         ],
@@ -201,7 +201,7 @@ def _draw_strategies(axes: Any, found: Comparison) -> None:
 
 
 def _draw_machines(axes: Any, found: Sequence[Predicted]) -> None:
-    axes.barh([p.plan.machine.name for p in found], [p.seconds * 1e6 for p in found])
+    axes.barh([p.plan.machine.name for p in found], [p.plan.seconds * 1e6 for p in found])
     axes.set(xlabel="microseconds, predicted")
     axes.invert_yaxis()
 

@@ -46,7 +46,8 @@ def cost_view(plan: Plan) -> list[RenderableType]:
     for k in plan.kernels:
         out += [_transfers(k), _memory(k), _optima(plan, k)]
         out += [_in_bytes(k)] if _mixed(k) else []
-        out += _roofline_view(roofline(k))
+        found = roofline(k)
+        out += [_pipes(found), _roofs(found)]
     return [*out, *notes(plan)]
 
 
@@ -244,12 +245,8 @@ def _rows(found: Optimum | str, numbers: Mapping[Any, float] | None) -> dict[str
 # --- rooflines ----------------------------------------------------------------------------------
 
 
-def _roofline_view(found: Roofline) -> list[RenderableType]:
-    """The pipes of a kernel, busiest first, and the levels of memory from outside inwards."""
-    return [_pipes(found), _roofs(found)]
-
-
 def _pipes(found: Roofline) -> Table:
+    """The pipes of a kernel, busiest first."""
     numbers = ("time", "share", "slack")
     made = table(
         "pipe", *numbers, title=f"kernel {found.kernel}: pipes and their slack",
@@ -264,6 +261,7 @@ def _pipes(found: Roofline) -> Table:
 
 
 def _roofs(found: Roofline) -> Table:
+    """The levels of memory from outside inwards."""
     numbers = ("bytes", "TB/s", "operations/B", "balance", "roof, TFLOP/s")
     made = table(
         "into", *numbers, "bound by", title=f"kernel {found.kernel}: roofline", right=numbers

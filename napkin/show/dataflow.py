@@ -10,13 +10,14 @@ from graphviz import Digraph, escape
 from napkin.diagram.columns import columns, stages
 from napkin.diagram.diagram import Diagram
 from napkin.ir.node import Node
+from napkin.show.words import printable
 
 
 def dot(diagram: Diagram) -> str:
     """The dataflow graph as DOT text: arrays on the edges, operators and ends at the nodes."""
     names = {e.node: e.name for column in columns(diagram) for e in column}
     names |= {n: str(n.params[0]) for n in diagram.inputs}
-    graph = Digraph(escape(_plain(diagram.name)))
+    graph = Digraph(escape(printable(diagram.name)))
     graph.attr("graph", rankdir="LR")
     graph.attr("node", shape="box", style="rounded", fontname="monospace", fontsize="11")
     graph.attr("edge", fontname="monospace", fontsize="10")
@@ -36,10 +37,6 @@ def dot(diagram: Diagram) -> str:
         for a in stage.args:
             flow(a, at[stage.node])
     for i, o in enumerate(diagram.outputs):
-        graph.node(f"out{i}", escape(_plain(o.name)), shape="plaintext")
+        graph.node(f"out{i}", escape(printable(o.name)), shape="plaintext")
         flow(o.node, f"out{i}")
     return str(graph.source)
-
-
-def _plain(words: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in words)

@@ -52,9 +52,7 @@ def check_file(path: Path) -> None:
             raise InputError(f"{path} is a folder; name a file in it, as in {path / path.name}")
         if path.exists() and not path.is_file():
             return
-        probe = path.resolve().with_name(f".{path.name}.{os.getpid()}.tmp")
-        probe.touch(exist_ok=False)
-        probe.unlink()
+        _probe(path.resolve().with_name(f".{path.name}.{os.getpid()}.tmp"))
 
 
 def writable_folder(path: Path) -> None:
@@ -65,9 +63,7 @@ def writable_folder(path: Path) -> None:
     """
     with _refusing(path):
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".napkin.{os.getpid()}.tmp"
-        probe.touch(exist_ok=False)
-        probe.unlink()
+        _probe(path / f".napkin.{os.getpid()}.tmp")
 
 
 def check_csv(path: Path) -> None:
@@ -98,6 +94,12 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         InputError: it cannot be written.
     """
     write_file(path, csv_text(rows).encode())
+
+
+def _probe(path: Path) -> None:
+    """Make an empty file, and delete it."""
+    path.touch(exist_ok=False)
+    path.unlink()
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from napkin.count.interior import visited_symbol
+from napkin.ir.key_sets import bounds_of
 from napkin.ir.types import stored_bytes
 from napkin.keys.typical import needed
 from napkin.keys.visits import Visits
@@ -71,8 +72,7 @@ def _of_kernel(k: PlannedKernel) -> Iterator[str]:
 
 def _typical(visits: Visits) -> str:
     """What is taken of the inputs that say which keys are seen."""
-    bounds = [b for box in visits.boxes for i in box.intervals for b in (i.first, i.end)]
-    read = {str(leaf.params[0]): what for leaf, what in needed(bounds).items()}
+    read = {str(x.params[0]): what for x, what in needed(bounds_of(visits.boxes)).items()}
     return "".join(
         f"; {name} is taken to hold {'equal lengths' if what.lengths else 'any places'}"
         for name, what in read.items()

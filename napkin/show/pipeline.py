@@ -41,7 +41,7 @@ def pipeline_json(p: Pipeline, overhead: float = 0.0) -> dict[str, Any]:
         "init": [
             {"name": x.name, "value": x.init} for x in p.kernel.stream.states
         ],
-        "blocks": [_block(p, b) for b in p.colouring.blocks],
+        "blocks": [_block(b) for b in p.colouring.blocks],
         "alignments": _alignments(p),
         "levels": [_held(p, h) for h in p.fit.held],
         "teams": p.fit.teams,
@@ -73,7 +73,7 @@ def drawn_body(p: Pipeline) -> str:
 # --- the pseudocode -----------------------------------------------------------------------------
 
 
-def _block(p: Pipeline, b: Coloured) -> dict[str, Any]:
+def _block(b: Coloured) -> dict[str, Any]:
     names = b.block.names
     steps = [
         {

@@ -16,7 +16,6 @@ from napkin.show.words import sizes_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
     from rich.tree import Tree
 
 
@@ -27,10 +26,9 @@ def heading(plan: Plan) -> str:
 
 def plan_view(plan: Plan) -> list[RenderableType]:
     """The derivation and the costs of a plan."""
-    tables = [kernel_table(k) for k in plan.kernels]
-    tables += [
-        specialised_table(k) for k in distinct(plan.launched.kernels) if k.schedule.warpgroups
-    ]
+    tables = [pairs(f"kernel {k.name}", _rows(k)) for k in plan.kernels]
+    fast = [k for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
+    tables += [pairs(f"kernel {k.name}, {k.schedule.side}", _specialised_rows(k)) for k in fast]
     total = f"predicted time {plan.seconds * 1e6:,.1f} us"
     if len(plan.kernels) > 1:
         total += f", of {len(plan.kernels)} kernels"
@@ -60,15 +58,9 @@ def _words(move: Move) -> str:
     return str(move)
 
 
-def kernel_table(k: PlannedKernel) -> Table:
-    """The costs of one kernel, a line each."""
-    return pairs(f"kernel {k.name}", _rows(k))
-
-
-def specialised_table(k: PlannedKernel) -> Table:
-    """What a kernel costs whose groups run as warpgroups."""
-    moved = ("H", f"{sum(k.bytes.values()):,} bytes")
-    return pairs(f"kernel {k.name}, {k.schedule.side}", [moved, *_settings(k)])
+def _specialised_rows(k: PlannedKernel) -> Iterable[tuple[str, str]]:
+    yield "H", f"{sum(k.bytes.values()):,} bytes"
+    yield from _settings(k)
 
 
 def _rows(k: PlannedKernel) -> Iterable[tuple[str, str]]:

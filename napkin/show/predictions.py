@@ -31,12 +31,12 @@ def sweep_view(
         made.add_row(
             f"{size:,}",
             str(len(p.plan.kernels)),
-            bytes_text(p.moved),
+            bytes_text(p.plan.moved),
             "" if p.optimum is None else bytes_text(p.optimum),
             bytes_text(p.compulsory),
-            us_text(p.seconds),
+            us_text(p.plan.seconds),
             f"{p.rate / 1e12:,.1f}",
-            p.limited_by,
+            p.plan.limited_by,
         )
     plans = [p.plan for p in found]
     none = [f"{together}={size:,}: {reason}" for size, reason in refused.items()]
@@ -70,12 +70,12 @@ def _ranking(found: Sequence[Predicted]) -> list[RenderableType]:
         made.add_row(
             p.plan.machine.name,
             f"{i + 1}",
-            us_text(p.seconds),
-            f"{p.seconds / found[0].seconds:.2f}",
+            us_text(p.plan.seconds),
+            f"{p.plan.seconds / found[0].plan.seconds:.2f}",
             f"{p.rate / 1e12:,.1f}",
             f"{p.rate / _peak(p):.0%}",
             *bill,
-            p.limited_by,
+            p.plan.limited_by,
         )
     plans = [p.plan for p in found]
     notes = [*of_memory(plans), *of_constants(plans)]
@@ -146,16 +146,16 @@ def against_json(found: Sequence[Predicted], refused: Sequence[Refused]) -> dict
 def _numbers(p: Predicted) -> dict[str, Any]:
     return {
         "kernels": len(p.plan.kernels),
-        "moved": p.moved,
+        "moved": p.plan.moved,
         "optimum": p.optimum,
         "compulsory": p.compulsory,
         "workspace": p.plan.workspace,
         "resident": resident_bytes(p.plan),
         "fits": fits(p.plan),
         "operations": p.operations,
-        "seconds": p.seconds,
+        "seconds": p.plan.seconds,
         "rate": p.rate,
-        "limited_by": p.limited_by,
+        "limited_by": p.plan.limited_by,
     }
 
 

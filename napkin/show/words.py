@@ -19,6 +19,11 @@ class Range:
     sizes: tuple[int, ...]
 
 
+def printable(words: str) -> str:
+    """Words with a question mark for each character that no file of text can hold."""
+    return "".join(c if c.isprintable() else "?" for c in words)
+
+
 def sizes_text(sizes: Mapping[str, int]) -> str:
     """Sizes as the command line takes them."""
     return ",".join(f"{a}={n}" for a, n in sizes.items())

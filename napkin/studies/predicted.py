@@ -14,7 +14,6 @@ from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
 from napkin.progress import Progress, silent
-from napkin.studies.compare import row
 from napkin.studies.strategies import compulsory, optimum_of
 
 
@@ -24,34 +23,28 @@ class Predicted:
 
     Attributes:
         plan: the plan.
-        moved: bytes that all kernels read and write (H), at the plan's tiles.
         optimum: the least bytes that these kernels move in the memory of one group; None where that
             has no such form (see `napkin.studies.strategies.optimum_of`).
         compulsory: bytes of every input and output once.
         operations: of the matrix products, or of all arithmetic where a kernel has none.
-        seconds: predicted time.
-        limited_by: what limits the kernel that takes longest.
         price: USD per hour of the machine; None where nobody said.
     """
 
     plan: Plan
-    moved: int
     optimum: float | None
     compulsory: int
     operations: float
-    seconds: float
-    limited_by: str
     price: float | None = None
 
     @property
     def rate(self) -> float:
         """Operations per second."""
-        return self.operations / self.seconds
+        return self.operations / self.plan.seconds
 
     @property
     def usd(self) -> float | None:
         """What one run costs in USD, at the price of the hour."""
-        return None if self.price is None else self.price * self.seconds / 3600
+        return None if self.price is None else self.price * self.plan.seconds / 3600
 
 
 @dataclass(frozen=True)
@@ -64,16 +57,12 @@ class Refused:
 
 def predicted(plan: Plan, price: float | None = None) -> Predicted:
     """A plan in numbers."""
-    longest = max(plan.launched.kernels, key=lambda k: k.choice.time.seconds)
     own = plan.machine.price.value if plan.machine.price else None
     return Predicted(
         plan,
-        row(plan).moved,
         optimum_of(plan),
         compulsory(plan),
         sum(map(operations, plan.kernels)),
-        plan.seconds,
-        longest.choice.time.limited_by,
         own if price is None else price,
     )
 
@@ -153,4 +142,4 @@ def on_machines(
             continue
         found.append(predicted(plan, prices.get(name, prices.get(on.name))))
     progress("done", len(machines), len(machines))
-    return sorted(found, key=lambda p: p.seconds), refused
+    return sorted(found, key=lambda p: p.plan.seconds), refused

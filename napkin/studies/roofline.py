@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from napkin.bound.least import bytes_once, items_of
+from napkin.bound.least import bytes_once
 from napkin.count.residency import live_set
 from napkin.plan.planned import PlannedKernel
 from napkin.studies.predicted import operations
@@ -92,7 +92,7 @@ def roofline(k: PlannedKernel) -> Roofline:
     products = bool(live_set(k.choice.kernel).products)
     dtype = k.dtype if products and k.dtype in machine.dtypes else "fp32"
     peak, done = machine.peak(dtype), operations(k)
-    once = sum(bytes_once(k.cost, k.choice.sizes, k.tiles, items_of(k.dtypes, k.dtype)).values())
+    once = sum(bytes_once(k.cost, k.choice.sizes, k.tiles, k.items).values())
     every = sum(k.bytes.values())
     levels: list[LevelUse] = []
     for pipe in machine.path("dram", "shared"):

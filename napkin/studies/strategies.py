@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 
-from napkin.bound.least import bytes_of_ones, bytes_once, for_memory, items_of, once
+from napkin.bound.least import bytes_of_ones, bytes_once, for_memory, once
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.residency import live_set
 from napkin.derive.kernel import Kernel
@@ -24,8 +24,8 @@ from napkin.machine.machines import Machine
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
+from napkin.progress import Progress, silent
 from napkin.settings.labels import labellings
-from napkin.studies.compare import row
 
 STRATEGIES: Mapping[str, str] = {
     "fused": "the plan: the cut into kernels, the labels and the tiles that are predicted fastest",
@@ -109,7 +109,7 @@ def compare(
     names: Sequence[str] = tuple(STRATEGIES),
     *,
     parts: Mapping[str, int] | None = None,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> Comparison:
     """Cost a diagram under several strategies.
 
@@ -160,22 +160,20 @@ def least(k: PlannedKernel) -> float:
     Raises:
         InputError: it has no such form; see `napkin.bound.least.for_memory`.
     """
-    items = items_of(k.dtypes, k.dtype)
-    return for_memory(k.cost, k.choice.sizes, k.machine.shared_per_block, items)
+    return for_memory(k.cost, k.choice.sizes, k.machine.shared_per_block, k.items)
 
 
 def _planned(name: str, plan: Plan) -> Strategy:
-    costs = row(plan)
     return Strategy(
         name,
-        costs.kernels,
-        costs.moved,
+        len(plan.kernels),
+        plan.moved,
         least_of(plan),
         sum(n for k in plan.kernels for n in _once(k).values()),
         sympy.expand(sympy.Add(*(once(k.cost) for k in plan.kernels))),
-        costs.workspace,
-        costs.seconds,
-        max(plan.kernels, key=lambda k: k.choice.time.seconds).choice.time.limited_by,
+        plan.workspace,
+        plan.seconds,
+        plan.limited_by,
     )
 
 
@@ -185,27 +183,16 @@ def _naive(unfused_plan: Plan, unfused: Strategy) -> Strategy:
     Each takes as long as with tiles that share, or as its traffic takes at the rate into the
     multiprocessors, whatever is longer: a lower bound.
     """
-    moved = [_ones(k) for k in unfused_plan.kernels]
+    kernels = unfused_plan.kernels
+    moved = [bytes_of_ones(_smallest(k), k.choice.sizes, k.items) for k in kernels]
     rate = unfused_plan.machine.l2_rate
     times = [
         max((n / rate, "L2 bandwidth"), (k.choice.time.seconds, k.choice.time.limited_by))
-        for k, n in zip(unfused_plan.kernels, moved, strict=True)
+        for k, n in zip(kernels, moved, strict=True)
     ]
-    return Strategy(
-        "naive",
-        unfused.kernels,
-        sum(moved),
-        None,
-        unfused.once,
-        unfused.symbols,
-        unfused.workspace,
-        sum(seconds for seconds, _ in times),
-        max(times)[1],
-    )
-
-
-def _ones(k: PlannedKernel) -> int:
-    return bytes_of_ones(_smallest(k), k.choice.sizes, items_of(k.dtypes, k.dtype))
+    seconds = sum(seconds for seconds, _ in times)
+    own = {"moved": sum(moved), "least": None, "seconds": seconds, "limited_by": max(times)[1]}
+    return replace(unfused, name="naive", **own)
 
 
 def _smallest(k: PlannedKernel) -> Kernel:
@@ -219,7 +206,7 @@ def _smallest(k: PlannedKernel) -> Kernel:
 
 
 def _once(k: PlannedKernel) -> dict[tuple[str, Any], int]:
-    return bytes_once(k.cost, k.choice.sizes, k.tiles, items_of(k.dtypes, k.dtype))
+    return bytes_once(k.cost, k.choice.sizes, k.tiles, k.items)
 
 
 def least_of(plan: Plan) -> float | None:
@@ -270,12 +257,11 @@ def _least_labelled(k: PlannedKernel) -> float | None:
     own, budget = k.choice.kernel, k.machine.shared_per_block
     if own.paired:
         return None  # its term is that of both kernels, of which each reads other tensors
-    items = items_of(k.dtypes, k.dtype)
     found = math.inf
     for kernel in (own, *labellings(own.name, own.origin, own.names, k.choice.sizes)):
         if _counted(kernel):
             try:
-                moved = for_memory(Cost(kernel), kernel.sized(k.choice.sizes), budget, items)
+                moved = for_memory(Cost(kernel), kernel.sized(k.choice.sizes), budget, k.items)
             except InputError:
                 return None  # it may be the one that moves least
             found = min(found, moved)

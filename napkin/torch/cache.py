@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import napkin.version as version
-from napkin.run.cache_folder import folder, read, write
-from napkin.run.installed import installed
+from napkin.run.cache_folder import folder, read, triton_version, write
 from napkin.run.recipe import Recipe, recipe_of
 
 
 def digest(*parts: str) -> str:
     """The name under which what depends on `parts`, on this napkin and its Triton, is kept."""
-    made = hashlib.sha256(f"{_package()}\0{installed()}".encode())
+    made = hashlib.sha256(f"{_package()}\0{triton_version()}".encode())
     for part in parts:
         made.update(f"\0{len(part)}\0{part}".encode())
     return made.hexdigest()[:32]

@@ -77,7 +77,7 @@ CASES: list[tuple[list[str], str]] = [
     (["derive", "attention", "--sizes", "q=many"], "q='many' is not a whole number"),
     (["derive", "attention", "--sizes", "q"], "'q' has no '='"),
     (["derive", "attention", "--sizes", "q=__import__('os')"], "is not a whole number"),
-    (["derive", "attention", "--sizes", "q=1", "--sizes", "q=2"], "axis q is given twice"),
+    (["derive", "attention", "--sizes", "q=1", "--sizes", "q=2"], "q is given twice"),
     # where it goes
     (["draw", "attention", "-o", "none/a.svg"], "none/a.svg cannot be written: No such file"),
     (["draw", "attention", "-o", "."], ". is a folder; name a file in it, as in name.svg"),

@@ -47,7 +47,7 @@ def test_sizes() -> None:
         ("q=0", f"--sizes: q=0 is too small; {WHOLE}"),
         ("q=-4", f"--sizes: q=-4 is too small; {WHOLE}"),
         ("q=1099511627777", f"--sizes: q='1099511627777' is larger than 2**40; {WHOLE}"),
-        ("q=1,q=2", "--sizes: axis q is given twice; write q=2 once"),
+        ("q=1,q=2", "--sizes: q is given twice; write q=2 once"),
     ],
 )
 def test_what_is_wrong(text: str, said: str) -> None:
@@ -57,7 +57,7 @@ def test_what_is_wrong(text: str, said: str) -> None:
 
 
 def test_an_axis_in_two_options() -> None:
-    with pytest.raises(InputError, match="axis q is given twice"):
+    with pytest.raises(InputError, match="q is given twice"):
         parse_sizes(["q=1", "q=1"])
 
 

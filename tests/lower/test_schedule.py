@@ -15,7 +15,8 @@ from napkin.diagram.library import load
 from napkin.errors import InputError
 from napkin.lower.build import build
 from napkin.plan.ranked import same_setting, setting_json
-from napkin.schedule import Schedule, schedule_of, specialised
+from napkin.run.plain import made
+from napkin.schedule import Schedule, specialised
 
 TILES = st.dictionaries(
     st.text("abxq_0", min_size=1, max_size=4), st.sampled_from([1, 2, 16, 128]), min_size=1
@@ -38,7 +39,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
 
 @given(schedules())
 def test_plain_data_say_all_of_it(schedule: Schedule) -> None:
-    again = schedule_of(json.loads(json.dumps(schedule.to_json())))
+    again = made(Schedule, json.loads(json.dumps(schedule.to_json())))
     assert again == schedule
     assert hash(again) == hash(schedule)
     assert str(again) == str(schedule)
@@ -50,9 +51,9 @@ def test_plain_data_say_all_of_it(schedule: Schedule) -> None:
 def test_data_of_another_form_is_no_schedule(schedule: Schedule, name: str) -> None:
     for value in ("4", 1.5, None, []):
         with pytest.raises((TypeError, ValueError)):
-            schedule_of({**schedule.to_json(), name: value})
+            made(Schedule, {**schedule.to_json(), name: value})
     with pytest.raises(KeyError):
-        schedule_of({k: v for k, v in schedule.to_json().items() if k != name})
+        made(Schedule, {k: v for k, v in schedule.to_json().items() if k != name})
 
 
 @given(schedules())

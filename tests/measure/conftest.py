@@ -11,6 +11,8 @@ import pytest
 from launches import outputs_of
 
 from napkin.check.run_plan import plan_for
+from napkin.cli import app
+from napkin.cli.ending import run
 from napkin.plan.plan import Plan
 
 ABOUT = {"device": "a stand-in", "arch": "sm_90", "torch": "0", "triton": "0", "napkin": "0"}
@@ -103,3 +105,19 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> StandIn:
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
     return made
+
+
+@pytest.fixture
+def napkin(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in this process: status, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = run(app, arguments)
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return call

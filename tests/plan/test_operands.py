@@ -7,7 +7,7 @@ from typing import Any
 import napkin as nk
 from napkin.derive.prepare import prepare
 from napkin.ir.node import postorder
-from napkin.plan.operands import operands
+from napkin.plan.changes import operands
 
 
 def named(diagram: nk.Diagram) -> list[tuple[str, str]]:

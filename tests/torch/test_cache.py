@@ -98,7 +98,7 @@ def test_a_recipe_is_what_was_written(monkeypatch: pytest.MonkeyPatch, tmp_path:
             assert step.launch(*given) == same.launch(*given)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"source": 1}', '{"source": "", "entries": [3]}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"source": 1}', '{"source": "", "steps": [3]}'])
 def test_a_broken_file_is_no_recipe(
     text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -131,15 +131,17 @@ SHAPES = {
     "no results": lambda d: d.update(results=[]),
     "another result": lambda d: d.update(results=["P"]),
     "a result that nothing writes": lambda d: d["steps"][0].update(binding={}),
-    "a name that is a number": lambda d: d["entries"][0].update(name=3),
-    "a kernel that is not there": lambda d: d["entries"][0].update(name="other"),
-    "an entry from the end": lambda d: d["steps"][0].update(entry=-1),
-    "warps in words": lambda d: d["entries"][0]["schedule"].update(warps="4"),
-    "half a stage": lambda d: d["entries"][0]["schedule"].update(stages=1.5),
+    "a name that is a number": lambda d: d["steps"][0]["entry"].update(name=3),
+    "a kernel that is not there": lambda d: d["steps"][0]["entry"].update(name="other"),
+    "no kernel": lambda d: d["steps"][0].update(entry=None),
+    "warps in words": lambda d: d["steps"][0]["entry"]["schedule"].update(warps="4"),
+    "half a stage": lambda d: d["steps"][0]["entry"]["schedule"].update(stages=1.5),
     "axes in one text": lambda d: d["stored"][0].update(axes="n"),
     "another type": lambda d: d["stored"][0].update(dtype="fp7"),
     "source that is null": lambda d: d.update(source=None),
-    "an argument of another kind": lambda d: d["entries"][0]["arguments"][0].__setitem__(1, "x"),
+    "an argument of another kind": lambda d: d["steps"][0]["entry"]["arguments"][0].update(
+        kind="x"
+    ),
     "a list in place of a table": lambda d: d.update(parts=[1]),
 }
 

@@ -24,7 +24,7 @@ from napkin.algebra.law import chunk_of
 from napkin.algebra.law_points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
 from napkin.algebra.terms import in_float32, is_read
-from napkin.derive.kernel import Kernel, leaves
+from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.label import label, weaved
 from napkin.derive.rules.part import PARTED, reduction_of, verified_parts
 from napkin.derive.rules.stream import streamed
@@ -33,7 +33,7 @@ from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate, evaluate_more
 from napkin.ir.infer import pointwise
 from napkin.ir.names import underscored
-from napkin.ir.node import Node, node, number, over
+from napkin.ir.node import Node, node, number, over, preorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import substitute
 from napkin.ir.storage import Tensor, stored_as
@@ -67,7 +67,7 @@ def _parts(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     sums = [_reading(x.name, x.axes, taken) for x in states]
     kept = [o for o in first.outputs if o.name not in {e.output for e in first.stream.tails}]
     tails = zip(first.stream.tails, sums, strict=True)
-    stream = replace(first.stream, tails=tuple(replace(e, output=_name(n)) for e, n in tails))
+    stream = replace(first.stream, tails=tuple(replace(e, output=tensor_of(n)) for e, n in tails))
     adding = replace(_adding(first, kept, sums), name=f"{kernel.name}_adds", stream=stream)
     known = {x.leaf("new"): n for x, n in zip(states, sums, strict=True)}
     after = {e.output: e.node for e in kernel.stream.tails}
@@ -131,7 +131,7 @@ def _groups(
     found = _cut(outputs, names, axis)
     if found is None:
         return
-    adds = [Output(_name(m), in_float32(n), m.axes) for n, m in found.sums.items()]
+    adds = [Output(tensor_of(m), in_float32(n), m.axes) for n, m in found.sums.items()]
     with suppress(Refusal):
         made = label(f"{name}_adds", [*found.kept, *adds], names, streamed=stream)
         ending = label(f"{name}_ends", found.ends, names)
@@ -169,20 +169,15 @@ def _cut(outputs: Sequence[Output], names: Mapping[Node, str], axis: str) -> _Cu
 def _sums(n: Node, axis: str) -> list[Node]:
     """The sums over an axis that a result is computed from, value by value; none where something
     else stands between."""
-    out: dict[Node, None] = {}
-    stack, seen = [n], set[Node]()
-    while stack:
-        m = stack.pop()
-        if m in seen or m.constant:
-            continue
-        seen.add(m)
-        if m.op == "sum" and axis in over(m) and m.kind == "real":
-            out[m] = None
-        elif m.op in POINTWISE or (is_read(m) and axis not in m.axes):
-            stack.extend(reversed(m.args))
-        else:
-            return []
-    return list(out)
+
+    def summed(m: Node) -> bool:
+        return m.op == "sum" and axis in over(m) and m.kind == "real" and not m.constant
+
+    def between(m: Node) -> bool:
+        return m.constant or m.op in POINTWISE or (is_read(m) and axis not in m.axes)
+
+    found = list(preorder([n], lambda m: between(m) and not m.constant))
+    return list(filter(summed, found)) if all(summed(m) or between(m) for m in found) else []
 
 
 def _held_groups(rule: Rule, found: Instance) -> None:
@@ -231,8 +226,8 @@ def _node(outputs: Sequence[Output], like: Output) -> Node:
 
 def _adding(kernel: Kernel, kept: Sequence[Output], sums: Sequence[Node]) -> Kernel:
     """A kernel whose groups store some results and add to what others read."""
-    outputs = (*kept, *(Output(_name(n), n, n.axes) for n in sums))
-    return replace(kernel, outputs=outputs, origin=outputs, added=tuple(map(_name, sums)))
+    outputs = (*kept, *(Output(tensor_of(n), n, n.axes) for n in sums))
+    return replace(kernel, outputs=outputs, origin=outputs, added=tuple(map(tensor_of, sums)))
 
 
 def _reading(name: str, axes: tuple[str, ...], taken: set[str]) -> Node:
@@ -245,10 +240,6 @@ def _reading(name: str, axes: tuple[str, ...], taken: set[str]) -> Node:
 def _computed(n: Node) -> Node:
     """What follows a sum, as a term: a reading alone would be stored in float32, as it is read."""
     return pointwise("mul", (n, number(1.0))) if is_read(n) else n
-
-
-def _name(reading: Node) -> str:
-    return str(reading.params[0])
 
 
 ADDED_PARTS = Rule(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.algebra.terms import is_operand, is_read
 from napkin.derive.kernel import tensor_of
+from napkin.ir.key_sets import bounds_of
 from napkin.ir.node import Node, factors, inside_sums, postorder
 from napkin.lower.corners import rises
 from napkin.lower.dots import Dot, dot_of
@@ -41,8 +42,8 @@ def why_not(program: Program) -> str:
         return reason
     seen = kernel.visits
     if seen is not None:
-        bounds = [n for b in seen.boxes for i in b.intervals for n in (i.first, i.end)]
-        if not all(not program.shape(n) or rises(n, kernel.residues) for n in bounds):
+        bounds = filter(program.shape, bounds_of(seen.boxes))
+        if not all(rises(n, kernel.residues) for n in bounds):
             return "the keys of neighbouring queries begin and end in no order"
     return ""
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from napkin.algebra.terms import is_read
 from napkin.count.matrix_products import product_type
 from napkin.count.work import operations
-from napkin.ir.node import REDUCTIONS, Node, factors
+from napkin.ir.node import REDUCTIONS, Node, factors, union_axes
 from napkin.ir.operators import POINTWISE
 from napkin.machine.machines import Machine
 from napkin.studies.pipeline.colours import Coloured, Colouring, Step
@@ -173,11 +173,11 @@ class Clocks:
         what = self.body.block.names[n].removesuffix("'")
         if step.product is not None:
             name = product_type(step.product.parts, s.storage, s.dtype)
-            axes = tuple(dict.fromkeys(a for p in step.product.parts for a in p.axes))
+            axes = union_axes(step.product.parts)
             yield self._work(what, f"tensor_{name}", {axes: 2.0})
             mixed = [side for side in step.product.sides if len(side) > 1]
             for side in mixed:
-                union = tuple(dict.fromkeys(a for p in side for a in p.axes))
+                union = union_axes(side)
                 yield self._work(f"operand of {what}", self._lanes, {union: len(side) - 1.0})
         elif not step.added:
             counted = self._counted(step)
@@ -223,7 +223,7 @@ class Clocks:
                 # Factors that are only summed are multiplied as they are.
                 parts = factors(n.args[0], seen) if n.op == "sum" else (n.args[0],)
                 parts = tuple(p for p in parts if p.axes)
-                axes = tuple(dict.fromkeys(a for p in parts for a in p.axes))
+                axes = union_axes(parts)
                 if parts[0].op != "ones":
                     add(self._lanes, axes, float(len(parts)))
                 stack.extend(parts)

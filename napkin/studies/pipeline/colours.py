@@ -21,7 +21,7 @@ from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
 from napkin.diagram.columns import Stage
 from napkin.errors import InputError, did_you_mean
-from napkin.ir.node import Node, over
+from napkin.ir.node import Node, over, union_axes
 from napkin.ir.storage import storage_type
 from napkin.studies.pipeline.looped import Block, Looped, looped
 from napkin.studies.pipeline.setting import Setting
@@ -238,7 +238,7 @@ class _Painter:
             return None
         name = "*".join(self.block.names.get(n, n.op) for n in side)
         name, of = (f"{name} as {dtype}", side[0]) if len(side) == 1 else (name, p.node)
-        axes = tuple(dict.fromkeys(a for n in side for a in n.axes))
+        axes = union_axes(side)
         shape = tuple((self.s.symbol(self.kernel, a, False), self._size(a, False)) for a in axes)
         crossing: tuple[Crossing, ...] = ("to tensor",)
         return Variable(name, of, "computed", "registers", "team", dtype, axes, shape, crossing)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import napkin as nk
 from napkin.diagram.library import load, names
 from napkin.measure.calls import Scaled, Windowed
 from napkin.measure.driver import command

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "measurements"))
-sys.path.insert(0, str(ROOT / "tests" / "field"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
 
 import bench_reach
 import libraries

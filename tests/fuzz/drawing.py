@@ -53,6 +53,9 @@ add in memory, and programs of `rarer`."""
 STEPPED = 34_000_000
 """The first seed that draws scans by steps that are not linear in the state."""
 
+SOLVED = 50_000_000
+"""The first seed that draws states that are matrices and are moved to what a key recalls."""
+
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
 HARD = ("mean", "repeated", "zeros", "normal", "large")

@@ -1,8 +1,8 @@
 """The gated delta rule (arXiv 2412.06464, equation 10): a matrix of values by keys.
 
 At each position the matrix decays by A, and the value that it has for a key moves by the share B to
-a new one. The step is not linear in the matrix alone: it multiplies it by another one. So it is
-taken one position after another, and the matrix stays in registers.
+a new one. So what is added depends on the matrix, by a product with the key. On a chunk that is a
+triangular system. Matrix products solve it, and the matrix stays in registers.
 """
 
 import napkin as nk

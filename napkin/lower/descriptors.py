@@ -10,6 +10,7 @@ begins elsewhere (H100), and Triton's interpreter refuses it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -59,6 +59,7 @@ CORRECTED: dict[str, Callable[..., Any]] = {
     "with a gate": moved(lambda A, G, C: A),
     "with a gate for each key number": moved(lambda A, G, C: G),
     "with a gate for each head, added": moved(lambda A, G, C: C, 1.0),
+    "moved by a mean": lambda s, K, V, A, G, C: s + K * (V - nk.reduce(s * K, "mean", over="k")),
     "with a factor of what is read": lambda s, K, V, A, G, C: (
         s + K * (0.5 * V - A * (C * nk.contract(s, G * K, over="k")) - V * V)
     ),

@@ -54,7 +54,8 @@ STEPPED = 34_000_000
 """The first seed that draws scans by steps that are not linear in the state."""
 
 SEVERAL = 50_000_000
-"""The first seed that draws scans of several states and of products by matrices."""
+"""The first seed that draws scans of several states, of products by matrices, and states that are
+matrices and are moved to what a key recalls."""
 
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")

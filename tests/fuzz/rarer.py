@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drawing import Drawing
+from drawing import SEVERAL, Drawing
 from moves import positive
 from own import kinds
 from programs import Axes, Ref
@@ -235,6 +235,9 @@ def recurrent(d: Drawing) -> Ref:
     t, e, c = d.axis(d.rng.choice((1, 4, 7, 17))), d.axis(16), d.axis(d.rng.choice((2, 16)))
     K, V, Q = d.input((t, e)), d.input((t, c)), d.input((t, e))
     K = d.step("mul", K, 0.25)
+    if d.seed >= SEVERAL and d.chance(0.5):
+        h = d.step("scan", 0.0, K, V, over=t, form="recalled", within=e)
+        return d.step("contract", Q, h, over=e)
     decay = d.rng.choice((0.5, d.step("sigmoid", d.input((t,)), public=False)))
     h = d.step("scan", 0.0, decay, d.step("mul", K, V), over=t, form="decayed")
     return h if d.chance(0.2) else d.step("contract", Q, h, over=e)

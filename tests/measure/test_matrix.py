@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import napkin as nk
 from napkin.diagram.library import load, names
 from napkin.measure.calls import Scaled, Windowed
 from napkin.measure.driver import command
@@ -142,6 +143,15 @@ def test_errors_are_by_norm_and_special_values_count() -> None:
     a = torch.tensor([nan, 0.0])
     assert same_bits(a, a.clone())
     assert not same_bits(a, torch.tensor([nan, -0.0]))
+
+
+def test_inputs_are_drawn_in_ranges_that_are_named() -> None:
+    from napkin.measure.tensors import drawn
+
+    diagram = nk.diagram("a b, b -> a b")(lambda X, W: X * W)
+    X, W = drawn(diagram, {"a": 64, "b": 64}, "bf16", 1, device="cpu", ranges={"W": (2.0, 3.0)})
+    assert X.min() < 0 < X.max()
+    assert 2.0 <= W.min() < 2.2 < 2.8 < W.max() <= 3.0
 
 
 @pytest.mark.parametrize(

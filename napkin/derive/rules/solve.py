@@ -114,15 +114,18 @@ def _terms(x: Node, state: Node) -> tuple[list[tuple[Node, ...]], list[tuple[Nod
     kept, moved = list[tuple[Node, ...]](), list[tuple[Node, ...]]()
     todo: list[tuple[Node, tuple[Node, ...]]] = [(x, ())]
     while todo:
-        n, sign = todo.pop()
-        if n.op in {"add", "sub"}:
-            minus = (number(-1.0), *sign) if n.op == "sub" and not sign else ()
-            second = minus if n.op == "sub" else sign
-            todo += [(n.args[1], second), (n.args[0], sign)]
+        n, by = todo.pop()
+        if not _has(n, state):
+            kept.append((*by, n))
+        elif n.op in {"add", "sub"}:
+            second = (*by, number(-1.0)) if n.op == "sub" else by
+            todo += [(n.args[1], second), (n.args[0], by)]
         elif n.op == "neg":
-            todo.append((n.args[0], () if sign else (number(-1.0),)))
+            todo.append((n.args[0], (*by, number(-1.0))))
+        elif n.op == "div" and not _has(n.args[1], state):
+            todo.append((n.args[0], (*by, pointwise("div", (number(1.0), n.args[1])))))
         else:
-            (moved if _has(n, state) else kept).append((*sign, *factors(n)))
+            moved.append((*by, *factors(n)))
     return kept, moved
 
 

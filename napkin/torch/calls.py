@@ -16,8 +16,8 @@ import torch
 from napkin.run.prepared import Layout, Prepared, facts, row_major
 from napkin.torch.function import Function
 from napkin.torch.given import Captured, beside_tensors, captured
-from napkin.torch.keys import built
-from napkin.torch.ops import Call, Gradient, distinct, recorded, remember, run
+from napkin.torch.keys import built, called
+from napkin.torch.ops import Call, Gradient, asked, distinct, recorded, remember, run
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,13 @@ def known_call(
     Args:
         known: the function, and all that its arrangement and its launches depend on.
     """
-    call = _CALLS.get(known)
+    needed = asked(tensors) if seen == "recorded" else ()
+    call = _CALLS.get((known, needed))
     if call is None:
         made = arrange()
-        function = built(family, *made.arguments)
+        key = built(family, *made.arguments).key
         shapes = [t.shape for t in tensors]
-        call = remember(_CALLS, known, _Prepared(function, scalars, made, shapes))
+        call = remember(_CALLS, (known, needed), _Prepared(key, needed, scalars, made, shapes))
     return recorded(call, *tensors) if seen == "recorded" else call.prepared(tensors)
 
 
@@ -97,16 +98,20 @@ class _Prepared(Call):
 
     def __init__(
         self,
-        function: Function,
+        key: str,
+        needed: tuple[bool, ...],
         scalars: tuple[float, ...],
         made: Arranged,
         shapes: Sequence[torch.Size],
     ) -> None:
-        super().__init__(function.key, scalars)
+        super().__init__(key, needed, scalars)
+        function = called(self.key)
         self.shapes = shapes
         self.sizes = function.diagram.sizes_of([tuple(v.shape) for v in made.views])
-        self.orders = [tuple(r.order) for r in made.results]
-        layouts = [permuted(r.shape, r.order) for r in made.results]
+        more = function.diagram.outputs[self.count :]
+        results = [*made.results, *(in_order([self.sizes[a] for a in o.axes]) for o in more)]
+        self.orders = [tuple(r.order) for r in results]
+        layouts = [permuted(r.shape, r.order) for r in results]
         self.prepared = function.prepare(made.views, function.named(scalars), layouts)
         self._ready: dict[Any, tuple[Prepared, list[int]]] = {}
 

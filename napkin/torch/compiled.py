@@ -11,7 +11,7 @@ from napkin.errors import InputError
 from napkin.torch.function import Function
 from napkin.torch.given import captured, scalar
 from napkin.torch.keys import registered
-from napkin.torch.ops import Call, recorded, run, warm
+from napkin.torch.ops import Call, asked, recorded, run, warm
 
 
 class Compiled:
@@ -42,7 +42,7 @@ class Compiled:
         values = self._values(scalars) if scalars else self._defaults
         seen = captured(self.diagram.name, arrays)
         if seen == "recorded":
-            out = recorded(Call(self._key, values), *arrays)
+            out = recorded(Call(self._key, asked(arrays), values), *arrays)
         elif seen or not arrays:
             out = run(arrays, self._key, values)
         else:

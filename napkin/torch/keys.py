@@ -1,14 +1,14 @@
 """Functions by the keys under which graphs call them, the same in every process.
 
 A key names a diagram that was registered, one of a family with the arguments of its builder, or
-one that is made of another: mapped by `torch.vmap`, or its gradient.
+one that is made of another: mapped by `torch.vmap`, with what its gradient keeps, or its gradient.
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,8 @@ from napkin.derive.rules.exact import read_exactly
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.gradient.gradient import Backward, backward
-from napkin.gradient.training_pair import Keepable, backward_with, keepable
-from napkin.ir.node import postorder
+from napkin.gradient.training_pair import Keepable, backward_with, forward_with, keepable
+from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.storage import own_type
 from napkin.torch.diagrams import attention_diagram, neighborhood_diagram
 from napkin.torch.function import Function, Reads
@@ -147,13 +147,40 @@ def _outputs(diagram: Diagram, back: Backward) -> Iterator[tuple[int, Keepable]]
             yield place[k.name], k
 
 
-_MADE: dict[str, Callable[[str, str], Function]] = {"mapped": _mapped, "gradient": _gradient}
+def _trained(places: str, inner: str) -> Function:
+    """A function that also gives the numbers of rows that the gradient of its first output by some
+    of its inputs would compute by products: attention's maxima, say, and the logarithms of its
+    sums."""
+    diagram = called(inner).diagram
+    names = [str(n.params[0]) for n in diagram.inputs]
+    first = tuple(o for o in diagram.outputs if o.node.kind == "real")[:1]
+    back = backward(replace(diagram, outputs=first), [names[i] for i in _numbers(places)])
+    rows = [{*n.axes} for n in diagram.inputs]
+    own = {k.node for _, k in _outputs(diagram, back)}
+    kept = [
+        replace(k, name=f"{k.name}_exact" if k.output else k.name, dtype="fp32", output=False)
+        for k in keepable(diagram, back)
+        if k.node not in own and any({*k.axes} < r for r in rows) and _multiplies(k.node, rows)
+    ]
+    return Function(forward_with(diagram, back, kept), key_of("trained", places, inner))
+
+
+def _multiplies(n: Node, inputs: Sequence[Set[str]]) -> bool:
+    """Whether an array is reduced from one along more axes than any input has."""
+    bodies = [{*m.args[0].axes} for m in postorder([n]) if m.op in REDUCTIONS]
+    return any(not any(body <= own for own in inputs) for body in bodies)
+
+
+_MADE: dict[str, Callable[[str, str], Function]] = {
+    "mapped": _mapped, "trained": _trained, "gradient": _gradient,
+}  # fmt: skip
 """How a function is made of another, by the first word of its key."""
 
 
 def key_of(how: str, places: str, inner: str) -> str:
     """The key of a function that is made of another: "mapped" over the inputs at `places` such as
-    "0,2", or the "gradient" by inputs from outputs, of which some are kept: "0,1/0/0"."""
+    "0,2", "trained" by some, or the "gradient" by inputs from outputs, of which some are kept:
+    "0,1/0/0"."""
     return f"{how} {places} {inner}"
 
 

@@ -58,15 +58,17 @@ class Call:
     """A call of the operator of which derivatives are recorded.
 
     Attributes:
-        key: the function's.
+        key: of the function that gives what its backward reads, too.
+        count: the outputs of the function that is called, which come first.
         scalars: in the diagram's order.
     """
 
-    def __init__(self, key: str, scalars: tuple[float, ...]) -> None:
-        self.key, self.scalars = key, scalars
+    def __init__(self, key: str, needed: tuple[bool, ...], scalars: tuple[float, ...]) -> None:
+        self.key, self.count = trained(key, needed), len(called(key).diagram.outputs)
+        self.scalars = scalars
 
     def outputs(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The outputs, each a tensor of its own, in a place where nothing is recorded."""
+        """All outputs, each a tensor of its own, in a place where nothing is recorded."""
         with _below_autograd():
             return _executed(arrays, self.key, self.scalars)
 
@@ -109,12 +111,12 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *arrays: torch.Tensor) -> Any:
         out = tuple(call.outputs(arrays))
-        saved = _saved(call.key, ctx.needs_input_grad[1:])
+        saved = _saved(call.key, call.count, ctx.needs_input_grad[1:])
         ctx.set_materialize_grads(False)
         ctx.call = call, saved
         inputs, outputs = saved
         ctx.save_for_backward(*(arrays[i] for i in inputs), *(out[i] for i in outputs))
-        return out
+        return out[: call.count]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
@@ -156,14 +158,32 @@ def _gradient(
 
 
 @lru_cache(maxsize=MOST)
-def _saved(key: str, needed: tuple[bool, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The inputs and the outputs that the backward of a function reads, where all outputs count or
-    one alone; all inputs where some of these have no gradient, which the backward says."""
+def trained(key: str, needed: tuple[bool, ...]) -> str:
+    """The key of the function with the outputs that its gradient by some of its inputs reads; its
+    own where that has them."""
+    if is_gradient(key):
+        return key
+    wanted = places_of(i for i, yes in enumerate(needed) if yes)
+    try:
+        made = called(key_of("trained", wanted, key))
+    except NapkinError:  # there is no gradient, which the backward says
+        return key
+    return made.key if len(made.diagram.outputs) > len(called(key).diagram.outputs) else key
+
+
+@lru_cache(maxsize=MOST)
+def _saved(
+    key: str, count: int, needed: tuple[bool, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The inputs and the outputs that the backward of a function reads, where all of the first
+    outputs count or one alone; all inputs where some of these have no gradient, which the backward
+    says."""
     outputs = called(key).diagram.outputs
     real = tuple(i for i, o in enumerate(outputs) if o.node.kind == "real")
-    counted = () if is_gradient(key) else dict.fromkeys([real, *((i,) for i in real)])
+    first = tuple(i for i in real if i < count)
+    counted = () if is_gradient(key) else dict.fromkeys([first, *((i,) for i in first)])
     inputs, kept = set[int](), set[int]()
-    for given in counted or (real,):
+    for given in counted or (first,):
         try:
             reads = _gradient(key, needed, given, real).reads
         except NapkinError:
@@ -183,9 +203,14 @@ def _recorded(
         # A transform of torch.func has brought the call here for its level: `Function.apply` would
         # start them all again.
         with enable_single_level_autograd_function():
-            return list(recorded(Call(key, tuple(scalars)), *arrays))
+            return list(recorded(Call(key, asked(arrays), tuple(scalars)), *arrays))
     with _below_autograd():
         return _executed(arrays, key, scalars)
+
+
+def asked(arrays: Sequence[torch.Tensor]) -> tuple[bool, ...]:
+    """By which of the inputs derivatives are asked for."""
+    return tuple([t.requires_grad for t in arrays])
 
 
 recorded: Any = super(torch.autograd.Function, _Recorded).apply  # pyright: ignore

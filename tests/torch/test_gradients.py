@@ -174,11 +174,12 @@ def test_kernels_beside_torchs_autograd(query: torch.Tensor) -> None:
     torch.testing.assert_close(gradient_of(attend, query), want, rtol=1e-4, atol=1e-5)
 
 
-def test_its_backward_reads_the_output_and_stores_no_scores(query: torch.Tensor) -> None:
+def test_its_backward_reads_the_output_and_numbers_of_rows_and_stores_no_scores(query: torch.Tensor) -> None:
     gradient_of(attend, query)
     own = (f for key, f in _FUNCTIONS.items() if key.startswith("gradient") and f._recipes)
     (found,) = [f for f in own if "attention('h q d, h x d" in f.key]
-    assert [str(n.params[0]) for n in found.diagram.inputs] == ["query", "key", "value", "dO", "O"]
+    read = [str(n.params[0]) for n in found.diagram.inputs]
+    assert read == ["query", "key", "value", "dO", "O", "m", "z"]
     stored = [t.axes for recipe in found._recipes.values() for t in recipe.stored]
     assert not [axes for axes in stored if {"q", "x"} <= {*axes}]
 

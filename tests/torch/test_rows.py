@@ -15,7 +15,7 @@ import napkin.torch as nkt
 from napkin.diagram import library
 from napkin.ir.node import postorder
 from napkin.torch.keys import built, called, key_of
-from napkin.torch.ops import _saved
+from napkin.torch.ops import _saved, trained
 
 T = torch.tensor([[1, 9, -100], [0, 3, 3]])
 
@@ -207,7 +207,9 @@ def test_the_backward_of_a_loss_reads_maximum_and_sum(name: str) -> None:
     assert back.reads.outputs == [1, 2]
     # A loss alone has a cotangent: beside one for its maximum, ties of logits would be looked for.
     needed = (*(True for _ in inputs), False)
-    assert _saved(built("rows", name, *arguments).key, needed)[1] == (1, 2)
+    key = built("rows", name, *arguments).key
+    assert trained(key, needed) == key
+    assert _saved(key, 3, needed)[1] == (1, 2)
     computed = list(postorder(back.diagram.roots))
     assert not [n for n in computed if n.op == "max"]
     assert not [n for n in computed if n.op == "sum" and n.args[0].op == "exp"]

@@ -187,3 +187,13 @@ def test_a_product_between_two_others_has_the_type_of_the_plan() -> None:
     sizes = dict.fromkeys("abcd", 64)
     plan = nk.derive(chain, on="h100", sizes=sizes, dtype="fp16", materialise="every")
     assert set(types(plan)) == {"fp16"}
+
+
+def test_what_a_forward_keeps_of_sums_is_in_float32() -> None:
+    @nk.diagram("b x -> b x")
+    def made(X):
+        z = nk.reduce(X * X, "sum", over="x")
+        return nk.tanh(X / z)
+
+    kept = nk.training(made, sizes={"b": 4096, "x": 4}, dtype="fp16").candidates
+    assert {c.name: c.dtype for c in kept} == {"O": "fp16", "z": "fp32"}

@@ -204,3 +204,13 @@ def test_one_number_for_each_row_is_exact_from_memory() -> None:
     found = run_recipe(plan.recipe, stored(diagram, arrays, "bf16"), SIZES, {}).tensors["dK"]
     wanted = diagram.evaluate(*arrays)[1]
     assert close_to(found.to_float64(), wanted) < TOLERANCE["bf16"]
+
+
+def test_what_a_forward_keeps_of_sums_is_in_float32() -> None:
+    @nk.diagram("b x -> b x")
+    def made(X):
+        z = nk.reduce(X * X, "sum", over="x")
+        return nk.tanh(X / z)
+
+    kept = nk.training(made, sizes={"b": 4096, "x": 4}, dtype="fp16").candidates
+    assert {c.name: c.dtype for c in kept} == {"O": "fp16", "z": "fp32"}

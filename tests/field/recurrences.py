@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from entries import Numbers, compared, sigmoid, soft
 
 import napkin as nk
 
 
+def states(step: Callable[..., Numbers], state: Numbers, *parts: Numbers, axis: int = 1) -> Numbers:
+    """The states of a step that reads these at one position after another."""
+    each = zip(*(np.moveaxis(p, axis, 0) for p in parts), strict=True)
+    found = [state := step(state, *x) for x in each]
+    return np.stack(found, axis)
+
+
 def stepped(a: Numbers, b: Numbers, axis: int = 1) -> Numbers:
     """States of h = a h + b from 0."""
-    a, b = np.broadcast_arrays(a, b)
-    a, b = np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0)
-    h, out = np.zeros(b.shape[1:]), np.empty(b.shape)
-    for t in range(len(b)):
-        h = a[t] * h + b[t]
-        out[t] = h
-    return np.moveaxis(out, 0, axis)
+    step = lambda h, a, b: a * h + b  # noqa: E731
+    return states(step, np.zeros(()), *np.broadcast_arrays(a, b), axis=axis)
 
 
 def _lstm(
@@ -57,11 +61,7 @@ def gru_step(X, H, W, U, E):
     return (1 - z) * new + z * H.rename(k="m") + 0.0 * E
 
 
-def _min_gru(x: Numbers, z: Numbers) -> Numbers:
-    return stepped(1 - sigmoid(z), sigmoid(z) * x)
-
-
-@compared(_min_gru, b=2, t=6, d=3)
+@compared(lambda x, z: stepped(1 - sigmoid(z), sigmoid(z) * x), b=2, t=6, d=3)
 @nk.diagram("b t d, b t d -> b t d", sizes=dict(b=16, t=4096, d=1024))
 def minimal_gru(X, Z):
     """A GRU whose gates see the input alone, as a scan (arXiv 2410.01201)."""
@@ -171,11 +171,7 @@ def wkv(K, V, W, U):
     return ((past - keys * V) * back + own * V) / ((norm - keys) * back + own)
 
 
-def _ema(x: Numbers) -> Numbers:
-    return stepped(np.full(x.shape, 0.9), 0.1 * x, 1)
-
-
-@compared(_ema, n=3, t=7)
+@compared(lambda x: stepped(np.full(x.shape, 0.9), 0.1 * x), n=3, t=7)
 @nk.diagram("n t -> n t", sizes=dict(n=4096, t=16384))
 def moving_average(X, beta=0.9):
     """An exponential moving average of each row (Brown, 1956)."""
@@ -294,11 +290,7 @@ def viterbi_step(P, T, E):
     return nk.reduce(S, "max", over="s") + E, nk.argmax(S, over="s")
 
 
-def _returns(r: Numbers, d: Numbers) -> Numbers:
-    return stepped(0.99 * (1 - d), r)
-
-
-@compared(_returns, ranges={"D": (0, 1)}, n=3, t=6)
+@compared(lambda r, d: stepped(0.99 * (1 - d), r), ranges={"D": (0, 1)}, n=3, t=6)
 @nk.diagram("n t, n t:bool -> n t", sizes=dict(n=8192, t=2048))
 def discounted_returns(R, D):
     """Discounted sums that begin again where an episode ends (Sutton and Barto, chapter 3)."""
@@ -320,11 +312,7 @@ def recursive_filter(X, pole=0.999):
 
 
 def _elman(x: Numbers, w: Numbers) -> Numbers:
-    h, out = np.zeros(x[:, 0].shape), np.empty(x.shape)
-    for t in range(x.shape[1]):
-        h = np.tanh(h @ w + x[:, t])
-        out[:, t] = h
-    return out
+    return states(lambda h, x: np.tanh(h @ w + x), np.zeros(x[:, 0].shape), x)
 
 
 @compared(_elman, b=3, t=5, d=4, k=4)
@@ -336,15 +324,13 @@ def elman_network(X, W):
 
 
 def _lstm_layer(z: Numbers, u: Numbers) -> tuple[Numbers, Numbers]:
-    h = c = np.zeros(z[:, 0, 0].shape)
-    found = []
-    for t in range(z.shape[2]):
-        i, f, g, o = z[:, :, t].transpose(1, 0, 2) + np.einsum("bd,gdm->gbm", h, u)
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-        h = sigmoid(o) * np.tanh(c)
-        found.append((h, c))
-    both = [np.stack(x, 1) for x in zip(*found, strict=True)]
-    return both[0], both[1]
+    def step(both: Numbers, z: Numbers) -> Numbers:
+        i, f, g, o = z.transpose(1, 0, 2) + np.einsum("bd,gdm->gbm", both[0], u)
+        c = sigmoid(f) * both[1] + sigmoid(i) * np.tanh(g)
+        return np.stack([sigmoid(o) * np.tanh(c), c])
+
+    h, c = states(step, np.zeros((2, *z[:, 0, 0].shape)), z, axis=2)
+    return h, c
 
 
 @compared(_lstm_layer, b=2, g=4, t=5, d=3, m=3)
@@ -372,11 +358,8 @@ def running_maximum(X):
 
 
 def _delta_rule(q: Numbers, k: Numbers, v: Numbers, b: Numbers) -> Numbers:
-    s, out = np.zeros((len(q), k.shape[2], v.shape[2])), np.empty(v.shape)
-    for t in range(q.shape[1]):
-        s = _delta(s, k[:, t], v[:, t], b[:, t])
-        out[:, t] = np.einsum("hk,hkv->hv", q[:, t], s)
-    return out
+    start = np.zeros((len(q), k.shape[2], v.shape[2]))
+    return np.einsum("htk,htkv->htv", q, states(_delta, start, k, v, b))
 
 
 @compared(_delta_rule, ranges={"B": (0, 1)}, h=2, t=5, k=3, v=4)

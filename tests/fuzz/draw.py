@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import backwards
 import compounds
 import moves
 import own
@@ -60,8 +61,14 @@ RARER = {
 }  # fmt: skip
 """Of seeds from `KINDS` on, most of which begin with one of these."""
 
-RAREST = {stepped.states: 120}
-"""Of seeds from `SEVERAL` on, among these."""
+RAREST = RARER | {
+    stepped.states: 120, backwards.backward: 60,
+    rarer_keys.sides: 160, rarer_keys.residues: 40, rarer_keys.slots: 30, rarer_keys.boxes: 45,
+    rarer.lanes: 45, rarer.long_lines: 35, rarer.scaled_by: 70, rarer.bytes_: 50, rarer.casts: 35,
+    rarer.exponents: 40, rarer.numbers: 30, rarer.nowhere: 30, rarer.scanned: 20,
+    rarer.pointwise: 40,
+}  # fmt: skip
+"""Of seeds from `SEVERAL` on instead, of which some begin with two of these."""
 
 CALLED = ("sum", "max", "float", "gl", "tl", "triton", "range", "linear_scan")
 """Names of diagrams that mean something else in a kernel file."""
@@ -79,8 +86,10 @@ def draw(seed: int) -> Program:
         table = WEIGHTS | (LATER if d.more else {}) | (NEW if seed >= NEWEST else {})
         ways, weights = list(table), list(table.values())
         if seed >= KINDS and d.chance(0.85):
-            rarer = RARER | (RAREST if seed >= SEVERAL else {})
-            d.moving(d.rng.choices(list(rarer), list(rarer.values()))[0])
+            first = RAREST if seed >= SEVERAL else RARER
+            twice = seed >= SEVERAL and d.chance(0.35)
+            for move in d.rng.choices(list(first), list(first.values()), k=1 + twice):
+                d.moving(move)
         if seed >= RARE and d.chance(0.3 if seed >= KINDS else 0.5):
             first = SELDOM | (LAST if seed >= RESUMED else {})
             d.moving(d.rng.choices(list(first), list(first.values()))[0])

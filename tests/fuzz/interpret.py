@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Mapping
 from unittest import mock
 
+import alone  # and torch, before processes are forked
 import numpy as np
 from algebra import kind
 from candidates import squares
@@ -31,7 +32,7 @@ from napkin.check.rounding import roundings
 from napkin.check.verdict import HALF_STEP, TOLERANCE
 from napkin.errors import Refusal
 from napkin.ir.node import over, postorder
-from napkin.ir.storage import storage_type
+from napkin.ir.storage import own_type, storage_type
 from napkin.plan import fitting
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
@@ -203,7 +204,7 @@ def planned(program: Program, diagram, seed: int) -> None:
     with every array between reductions stored."""
     large = fit(program, dict.fromkeys(program.sizes, 2048) | dict.fromkeys(held(program), 64))
     rng = random.Random(seed)
-    bytes8 = any(i.storage == "fp8" for i in program.inputs)
+    bytes8 = any(own_type(n) == "fp8" for n in postorder(diagram.roots))
     on = rng.choice(("h100", "b200") if bytes8 else ("h100", "h100", "a100", "b200"))
     stored = "every" if rng.random() < EVERY else None
     dtype = rng.choice(("fp32", "bf16", "fp16")) if seed >= KINDS and stored else "fp32"
@@ -291,8 +292,6 @@ class Case:
 
     def _alone(self, ran: Ran) -> None:
         """The function `run` of the plan's own file gives the same bits."""
-        import alone  # torch, which few programs need
-
         try:
             found = alone.results(self.plan, self.inputs)
         except ZeroDivisionError:  # Python has no 1 / 0

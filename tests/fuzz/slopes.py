@@ -48,7 +48,8 @@ def slopes(program: Program, seed: int) -> None:
     def case(plan: Plan, sizes: Mapping[str, int], warpgroups: bool = False) -> Case:
         return Slopes(program, made, plan, sizes, seed, warpgroups)
 
-    sizes = {a: program.sizes[a] for a in made.axes}
+    known = {made.same_size.get(a, a): n for a, n in program.sizes.items()}
+    sizes = {a: known[made.same_size.get(a, a)] for a in made.axes}
     for plan in plans(made, sizes, "fp32", rng, 1, True, patient=True):
         COUNTS["plans of gradients"] += 1
         case(plan, sizes).check()

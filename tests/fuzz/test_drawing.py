@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import backwards
 import numpy as np
 import pytest
 import stepped
 from drawing import KINDS, SEVERAL, Drawing, Rejected
 from filled import arrays
 from programs import WIDER_STEPS, Input, Program, Ref, Step
+from sized import fit, held
 from values import results
 from written import diagram, text
 
@@ -62,3 +69,34 @@ def test_steps_of_several_states_and_with_matrices_are_those_of_the_diagram(form
         if drawn == 6:
             return
     raise AssertionError(f"of {form} few are drawn")
+
+
+@pytest.mark.parametrize("move", [stepped.states, backwards.backward])
+def test_later_moves_draw_programs(move) -> None:
+    drawn = [Drawing(seed) for seed in range(SEVERAL, SEVERAL + 20)]
+    for d in drawn:
+        d.moving(move)
+    assert sum(bool(d.made) for d in drawn) > 15
+
+
+def test_axes_that_a_step_takes_in_are_short_at_large_sizes() -> None:
+    given = (Input("X", ("t", "d")), Input("W", ("d", "e")))
+    option = (("form", "multiplied"), ("within", "d"), ("product", "e"))
+    step = Step("scan", (0.0, Ref(0), Ref(1)), (("t",),), option)
+    program = Program(given, (step,), ((Ref(2), ("t", "d")),), {"t": 3, "d": 2, "e": 2})
+    assert held(program) == {"d", "e"}
+    assert fit(program, {"t": 2048, "d": 64, "e": 1}) == {"t": 2048, "d": 64, "e": 64}
+    agree(program)
+
+
+def test_kernels_of_gradients_run() -> None:
+    """The command draws plans of the gradient of this seed's program, and they hold."""
+    asked = ["--mode", "interpret", "--seeds", "50000002"]
+    ran = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("run.py")), *asked],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert ran.returncode == 0, ran.stdout
+    assert "1 plans of gradients" in ran.stdout

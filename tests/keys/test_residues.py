@@ -61,8 +61,7 @@ def planned(diagram: nk.Diagram, tiles: Mapping[str, int], streamed: bool = True
 
 
 def at_tiles(diagram: nk.Diagram, kernel: Kernel, tiles: Mapping[str, int]) -> Plan:
-    sizes = diagram.check_sizes({})
-    every = kernel.sized(sizes)
+    every = kernel.sized(sizes := diagram.check_sizes({}))
     chosen = {a: tiles.get(a.split("_div_")[0], 1) for a in kernel.axes}
     chosen |= {a: max(2, 1 << (every[a] - 1).bit_length()) for a in kernel.whole}
     choice = Choice(
@@ -284,11 +283,9 @@ def test_last_groups_and_tiles_of_one(
 
 
 def test_places_that_a_group_holds_whole_see_no_keys_where_their_residue_lacks_one() -> None:
-    @nk.diagram("q x, x d -> q d", sizes={"q": 64, "x": 70, "d": 16})
-    def ahead(S: nk.Array, V: nk.Array) -> nk.Array:
-        keys = nk.neighborhood(10, 10, 3, True, clip=True, **LINE, at=[nk.index("q") + 0])
-        return nk.contract(nk.erf(S), V, over="x", keys=keys)
-
+    keys = nk.neighborhood(10, 10, 3, True, clip=True, **LINE, at=[nk.index("q") + 0])
+    written = nk.diagram("q x, x d -> q d", sizes={"q": 64, "x": 70, "d": 16})
+    ahead = written(lambda S, V: nk.contract(nk.erf(S), V, over="x", keys=keys))
     ready, (way,) = prepare(ahead), ways(ahead)
     how = {"streamed": "x_div_3", "group": ["q_mod_3", "d"], "split": way}
     kernel = label("ahead", ready.outputs, ready.names, **how)

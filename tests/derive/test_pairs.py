@@ -81,6 +81,21 @@ def test_chunks_continue_where_the_last_ended(step: Any, cut: list[int], seed: i
     assert breach(paired(d), arrays, sizes, cut) is None
 
 
+@settings(deadline=None, max_examples=20)
+@given(CUTS, st.integers(0, 9))
+def test_other_scans_go_on_beside_pairs(cut: list[int], seed: int) -> None:
+    @nk.diagram("x k, x k, x v, x, x -> x v, x v")
+    def d(Q: Any, K: Any, V: Any, A: Any, B: Any) -> Any:
+        first = nk.contract(Q, nk.scan(lambda s: A * s + K * V, 0.0, along="x"), over="k")
+        second = nk.cumsum(V, along="x")
+        other = nk.scan(lambda s: B * s + A * K * V, 0.0, along="x")
+        return first * second, nk.contract(K, other, over="k")
+
+    rng, sizes = np.random.default_rng(seed), {"k": 3, "v": 2, "x": sum(cut)}
+    arrays = {str(n.params[0]): rng.normal(size=[sizes[a] for a in n.axes]) for n in d.inputs}
+    assert breach(paired(d), arrays, sizes, cut) is None
+
+
 def test_no_array_has_all_axes_of_a_state_and_the_position() -> None:
     from napkin.ir.node import inside_sums, postorder
 

@@ -133,7 +133,6 @@ def measure(i: int, tuned: bool, most: float, ready: Any, turn: Any) -> None:
         nonlocal entered
         entered = True
         torch.cuda.empty_cache()
-        print(f"{i:2} compiled after {time.monotonic() - began:.0f} s", flush=True)
         with suppress(BrokenBarrierError):
             ready.wait(max(0.1, most - (time.monotonic() - began)))
         with turn:

@@ -115,12 +115,14 @@ class Twin:
         name: its name for the later position of a pair.
         between: its name for a position between both.
         length: the positions of a chunk.
+        rounded: whether operands of products are rounded to 16 bits.
     """
 
     axis: str
     name: str
     between: str
     length: int
+    rounded: bool = False
 
     @property
     def names(self) -> tuple[str, str]:

@@ -61,6 +61,17 @@ def continued(kernel: Kernel) -> tuple[Contraction[str], ...]:
     return tuple(c for c in every if c.node in inside)
 
 
+def links(kernel: Kernel) -> int:
+    """The matrix products of an iteration of which each waits for the one before."""
+    products = {c.node for c in matrix_products(kernel)}
+    found: dict[Node, int] = {}
+    roots = [n for p in kernel.stream.passes for n in (*(s.step for s in p.states),
+                                                       *(e.node for e in p.emits))]  # fmt: skip
+    for n in postorder(roots):
+        found[n] = max((found[a] for a in n.args), default=0) + (n in products)
+    return max(found.values(), default=0)
+
+
 def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:
     """The matrix products of a loop whose every instruction is waited for before the next, where
     warpgroups issue them: all, once the rows of one are computed before the loop. Its threads read

@@ -66,6 +66,7 @@ def label(
     split: SplitTerm | None = None,
     block: str = "",
     pair: int = 0,
+    rounded: bool = False,
 ) -> Kernel:
     """The kernel with `streamed` (an axis, or several separated by spaces, cut jointly) cut into
     chunks, `group` (default: every weaved axis) cut into
@@ -75,6 +76,7 @@ def label(
         split: the term with axes split by residue, if it is to run so.
         block: an axis of which the outputs are of one block: its positions are counted.
         pair: positions of a chunk of the streamed axis, if they are paired.
+        rounded: whether operands of products are rounded to 16 bits.
 
     Raises:
         Refusal: a partition is not legal.
@@ -99,7 +101,7 @@ def label(
     whole = tuple(a for a in every if a not in chosen and a not in cut)
     _check_stored(outputs, streamed)
     later, between = (numbered(f"{streamed}_{w}", every, "_") for w in ("later", "between"))
-    twin = Twin(streamed, later, between, pair) if pair else None
+    twin = Twin(streamed, later, between, pair, rounded) if pair else None
     made = (
         stream(pairs, cut, names, passes=passes, hold=hold, twin=twin)
         if cut

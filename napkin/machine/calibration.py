@@ -39,6 +39,9 @@ class Constants:
             share a multiprocessor.
         serial: clocks from one matrix instruction to the next where each is waited for, beside
             what it takes.
+        link, link_value: seconds that a product of an iteration waits for the one before, of those
+            in a row beyond two, and that for each value of its square operand, which passes through
+            registers and shared memory.
         narrow: times that a product takes whose rows are fewer than those of the fastest matrix
             instruction, on a machine where a group issues that (wgmma): it runs on another.
         single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
@@ -86,6 +89,8 @@ class Constants:
     hidden_3: float
     narrow: float
     serial: float
+    link: float
+    link_value: float
     single: float
     access: float
     partial: float

@@ -68,7 +68,7 @@ def _merged(plan: Plan, k: PlannedKernel) -> Iterator[Choice]:
     """Settings of every labelling, in order."""
     kernel, sizes = k.choice.kernel, plan.full(plan.sizes)
     terms = kernel.name, kernel.origin, kernel.names, sizes
-    found = [kernel] if kernel.paired else labellings(*terms)
+    found = [kernel] if kernel.paired else labellings(*terms, plan.dtype)
     rows = [settled(labelled, sizes, plan.dtype, plan.machine) for labelled in found]
     merged = heapq.merge(*rows, key=lambda c: c.rank)
     for first in itertools.islice(merged, 1):

@@ -89,7 +89,7 @@ class Search:
         self.effort = effort or Effort()
         self.outputs, self.sizes, self.dtype, self.machine = outputs, sizes, dtype, machine
         self.parts = parts or {}
-        self.kernels = list(labellings(name, outputs, names, sizes))
+        self.kernels = list(labellings(name, outputs, names, sizes, dtype))
         self.deterministic = deterministic
         self.terms = name, outputs, names, sizes
         self._priced: dict[Kernel, Iterator[Unpriced]] = {}

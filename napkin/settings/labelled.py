@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from napkin.count.matrix_products import continued, crossed, serial
+from napkin.count.matrix_products import continued, crossed, links, serial
 from napkin.count.requested import whole_bytes
 from napkin.count.residency import chained, computes, live_set
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers, zeroed
@@ -138,6 +138,7 @@ class Labelled:
         self.continued = continued(kernel) if dtype != "fp32" else ()
         may_wait = dtype != "fp32" and machine.target.has_warpgroups
         self.serial = serial(kernel) if may_wait else ()
+        self.links = links(kernel)
         self.moved = tuple(self._moved(transfers(kernel)))
         self.counts = _added_up(kernel, sizes)
         kinds = [c for c, _ in self.counts]

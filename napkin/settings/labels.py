@@ -32,14 +32,18 @@ LABELLED = 512
 
 
 def labellings(
-    name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
+    name: str,
+    outputs: Sequence[Output],
+    names: Mapping[Node, str],
+    sizes: Mapping[str, int],
+    dtype: str = "bf16",
 ) -> Iterator[Kernel]:
     """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none; as
     it is, and with the axes of dilated key sets split by residue. Taps of windows that share
     positions are streamed where they can be: held together, each is a tile of its own."""
     with_taps: list[Kernel] = []
     streams = False
-    for kernel in _labellings(name, outputs, names, sizes):
+    for kernel in _labellings(name, outputs, names, sizes, dtype):
         if {tap for a in kernel.reads for tap in taps(a.leaf)} & set(kernel.whole):
             with_taps.append(kernel)
         else:
@@ -57,7 +61,11 @@ def _tell_with_taps(kernels: Sequence[Kernel]) -> None:
 
 
 def _labellings(
-    name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
+    name: str,
+    outputs: Sequence[Output],
+    names: Mapping[Node, str],
+    sizes: Mapping[str, int],
+    dtype: str,
 ) -> Iterator[Kernel]:
     whose = "" if active() is None else _called(name, outputs)
     term = _Term(name, tuple((o.name, o.node, o.axes) for o in outputs), tuple(names.items()))
@@ -89,7 +97,7 @@ def _labellings(
                 break
             for length in _paired(terms, axis):
                 since = _now()
-                kernel = found(axis, 1, split, length)
+                kernel = found(axis, 1, split, length, dtype != "fp32")
                 if not isinstance(kernel, str):
                     _tell_labelled(streamed(kernel), since)
                     yield kernel
@@ -104,13 +112,18 @@ class _Term:
     names: tuple[tuple[Node, str], ...]
 
     def labelled(
-        self, axis: str, passes: int, split: SplitTerm | None, pair: int = 0
+        self,
+        axis: str,
+        passes: int,
+        split: SplitTerm | None,
+        pair: int = 0,
+        rounded: bool = False,
     ) -> Kernel | str:
         """The kernel that streams an axis; why there is none."""
         outputs, names = [Output(*r) for r in self.results], dict(self.names)
-        how: dict[str, Any] = {"streamed": axis, "passes": passes, "split": split, "pair": pair}
+        how: dict[str, Any] = {"streamed": axis, "passes": passes, "split": split}
         try:
-            return label(self.name, outputs, names, **how)
+            return label(self.name, outputs, names, **how, pair=pair, rounded=rounded)
         except Refusal as refusal:
             return str(refusal)
 

@@ -362,7 +362,7 @@ class Pricing:
             and (bool(operands) or tiled.ahead(schedule.warps)),
             overlapped=schedule.stages > in_use or not of.kernel.stream.axes,
             chained=of.chained,
-            rows=tiled.rows,
+            rows=tiled.rows, links=of.links,
             serial=0 if schedule.warpgroups else tiled.waited(schedule.stages, schedule.warps),
             longest=longest,
             staggered=of.kernel.visits is not None,

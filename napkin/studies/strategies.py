@@ -200,7 +200,7 @@ def _smallest(k: PlannedKernel) -> Kernel:
     own = k.choice.kernel
     if own.part or own.merges or own.added:
         return own
-    every = labellings(own.name, own.origin, own.names, k.choice.sizes)
+    every = labellings(own.name, own.origin, own.names, k.choice.sizes, k.dtype)
     found = [kernel for kernel in every if not kernel.splits]
     return min(found or [own], key=lambda x: (-len(x.group), len(x.whole), len(x.stream.passes)))
 
@@ -258,7 +258,7 @@ def _least_labelled(k: PlannedKernel) -> float | None:
     if own.paired:
         return None  # its term is that of both kernels, of which each reads other tensors
     found = math.inf
-    for kernel in (own, *labellings(own.name, own.origin, own.names, k.choice.sizes)):
+    for kernel in (own, *labellings(own.name, own.origin, own.names, k.choice.sizes, k.dtype)):
         if _counted(kernel):
             try:
                 moved = for_memory(Cost(kernel), kernel.sized(k.choice.sizes), budget, k.items)

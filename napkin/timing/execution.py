@@ -54,6 +54,7 @@ class Execution:
         chained: whether products and arithmetic wait for each other.
         rows: of the smallest product; 0 where there is none.
         serial: matrix instructions of an iteration that are waited for one by one.
+        links: products of an iteration of which each waits for the one before.
         longest: work of the busiest group over that of a group on average.
         staggered: whether groups of one wave visit other chunks, or as many as they need.
         loads: how often an iteration waits for memory where loads are not started ahead.
@@ -88,6 +89,7 @@ class Execution:
     chained: bool = False
     rows: int = 0
     serial: int = 0
+    links: int = 0
     longest: float = 1.0
     staggered: bool = False
     loads: int = 1

@@ -56,6 +56,9 @@ DIVISION = 25
 """Instructions of a whole-number division with its remainder, by a number known at run time:
 about, as read off the code of rotated rows (ptxas of Triton 3.6, sm_90)."""
 
+LINKED = 2
+"""Products in a row of an iteration whose waiting is in `chain_iteration`: those of attention."""
+
 CHAIN = "serialised products and arithmetic"
 ITERATIONS = "products and loop overhead"
 
@@ -232,6 +235,7 @@ class Waves:
         if not run.waits:
             each = c.chain_iteration if run.chained else c.iteration
             each += run.serial * c.serial / machine.clock
+            each += max(0, run.links - LINKED) * (c.link + c.link_value * run.rows**2)
             seconds += run.chunks * each * run.groups / machine.sms
         return seconds
 

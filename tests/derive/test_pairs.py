@@ -18,7 +18,7 @@ from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import pair as rules
 from napkin.derive.rules import solve
-from napkin.ir.node import node, number
+from napkin.ir.node import inside_sums, node, number, postorder
 
 CUTS = st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(any)
 SIZES = {"h": 2, "k": 3, "v": 2}
@@ -66,9 +66,9 @@ CORRECTED: dict[str, Callable[..., Any]] = {
 }
 
 
-def paired(d: nk.Diagram, length: int = 8) -> Kernel:
+def paired(d: nk.Diagram, rounded: bool = False) -> Kernel:
     ready = prepare(d)
-    return label("k", ready.outputs, ready.names, streamed="x", pair=length)
+    return label("k", ready.outputs, ready.names, streamed="x", pair=8, rounded=rounded)
 
 
 @pytest.mark.parametrize("step", [*STEPS.values(), *CORRECTED.values()], ids=[*STEPS, *CORRECTED])
@@ -81,9 +81,42 @@ def test_chunks_continue_where_the_last_ended(step: Any, cut: list[int], seed: i
     assert breach(paired(d), arrays, sizes, cut) is None
 
 
-def test_no_array_has_all_axes_of_a_state_and_the_position() -> None:
-    from napkin.ir.node import inside_sums, postorder
+@pytest.mark.parametrize(
+    "gate",
+    [
+        lambda A, G: nk.sigmoid(A),
+        lambda A, G: nk.exp(-100.0 * G * G),
+        lambda A, G: nk.where(A > 0, 0.0, 0.9),
+    ],
+)
+@settings(deadline=None, max_examples=20)
+@given(CUTS, st.integers(0, 9))
+def test_gates_that_are_never_negative_are_logarithms(gate: Any, cut: list[int], seed: int) -> None:
+    """Of plans in 16 bits. A gate of 0 leaves nothing of what was before."""
+    d = of(lambda s, K, V, A, G, C: gate(A, G) * s + K * V)
+    sizes, rng = {**SIZES, "x": sum(cut)}, np.random.default_rng(seed)
+    arrays = {str(n.params[0]): rng.normal(size=[sizes[a] for a in n.axes]) for n in d.inputs}
+    kernel = paired(d, rounded=True)
+    assert "log" in {n.op for n in postorder(kernel.terms)}
+    assert breach(kernel, arrays, sizes, cut) is None
 
+
+@settings(deadline=None, max_examples=20)
+@given(CUTS, st.integers(0, 9))
+def test_other_scans_go_on_beside_pairs(cut: list[int], seed: int) -> None:
+    @nk.diagram("x k, x k, x v, x, x -> x v, x v")
+    def d(Q: Any, K: Any, V: Any, A: Any, B: Any) -> Any:
+        first = nk.contract(Q, nk.scan(lambda s: A * s + K * V, 0.0, along="x"), over="k")
+        second = nk.cumsum(V, along="x")
+        other = nk.scan(lambda s: B * s + A * K * V, 0.0, along="x")
+        return first * second, nk.contract(K, other, over="k")
+
+    rng, sizes = np.random.default_rng(seed), {"k": 3, "v": 2, "x": sum(cut)}
+    arrays = {str(n.params[0]): rng.normal(size=[sizes[a] for a in n.axes]) for n in d.inputs}
+    assert breach(paired(d), arrays, sizes, cut) is None
+
+
+def test_no_array_has_all_axes_of_a_state_and_the_position() -> None:
     terms = paired(of(STEPS["a gate"])).terms
     formed = set(postorder(terms)) - inside_sums(terms)
     assert not [n for n in formed if {"x", "k", "v"} <= {*n.axes}]
@@ -122,6 +155,21 @@ def test_states_that_others_read_are_formed(read: Any) -> None:
         paired(d)
 
 
+def test_whole_numbers_are_not_paired() -> None:
+    @nk.diagram("x k:int, x k:int, x v:int -> x v")
+    def d(Q: Any, K: Any, V: Any) -> Any:
+        return nk.contract(Q, nk.cumsum(K * V, along="x"), over="k")
+
+    with pytest.raises(nk.Refusal, match="no states that sums of products alone read"):
+        paired(d)
+
+
+def test_an_empty_axis_has_no_state() -> None:
+    plan = nk.derive(of(GATED["a gate"]), sizes={"h": 64, "x": 4096, "k": 64, "v": 64})
+    shapes = [[{"h": 1, "x": 0, "k": 4, "v": 4}[a] for a in n.axes] for n in plan.diagram.inputs]
+    assert plan(*(np.zeros(s, np.float32) for s in shapes)).shape == (1, 0, 4)
+
+
 def test_a_system_of_other_pairs_breaks_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solve, "end_of", lambda axis: number(1))
     with pytest.raises(LawError, match="rule 'solve' broke its law"):
@@ -152,6 +200,15 @@ def test_kernels(step: Any, x: int) -> None:
     plan = nk.derive(d, sizes={"h": 64, "x": 4096, "k": 64, "v": 64})
     assert "pair x = " in str(plan)
     plan.check(sizes={"h": 2, "x": x, "k": 5, "v": 7}, resources=False).raise_if_wrong()
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_gates_of_zero(dtype: str) -> None:
+    """After many of them float32 has all of its digits, too."""
+    d = of(lambda s, K, V, A, G, C: nk.where(A > 0, 0.0, 0.95) * s + K * V)
+    plan = nk.derive(d, sizes={"h": 64, "x": 4096, "k": 64, "v": 64}, dtype=dtype)
+    assert "pair x = " in str(plan)
+    plan.check(sizes={"h": 2, "x": 300, "k": 8, "v": 8}, resources=False).raise_if_wrong()
 
 
 def test_a_derivation_by_hand_says_so() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import napkin as nk
 from napkin.count.crossing import CacheTraffic
+from napkin.count.matrix_products import links
 from napkin.count.shares import longest, share
 from napkin.count.visited import chunks
 from napkin.diagram.library import load
@@ -68,6 +69,19 @@ def test_arithmetic_between_products_is_waited_for() -> None:
     shared = predict(h100, "bf16", two)
     assert beside.seconds < chained.seconds
     assert shared.pipes[CHAIN] == pytest.approx(Constants.of(h100).hidden_2 * chained.pipes[CHAIN])
+
+
+def test_products_in_a_row_wait_for_each_other() -> None:
+    """Beyond two in an iteration, as many as attention has: the gated delta rule has 13."""
+    h100 = machine("h100")
+    work = {"product": 1e10, "arithmetic": 1e9, "special": 0.0}
+    run = Execution(work, h100.sms, chunks=32, pipelined=True, chained=True, rows=32, links=2)
+    two, many = (predict(h100, "bf16", replace(run, links=n)).seconds for n in (2, 13))
+    c = Constants.of(h100)
+    assert many - two == pytest.approx(32 * 11 * (c.link + 32**2 * c.link_value))
+    assert two == predict(h100, "bf16", replace(run, links=1)).seconds
+    found = {n: links(nk.derive(load(n)).kernels[0].choice.kernel) for n in ("matmul", "attention")}
+    assert found == {"matmul": 1, "attention": 2}
 
 
 def test_what_a_group_does_after_its_loop_is_not_hidden_by_it() -> None:

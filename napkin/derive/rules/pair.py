@@ -7,7 +7,7 @@ sum of products, the sums change places: of queries and keys a number for each p
 left, as in attention (arXiv 2312.06635, section 4; arXiv 2405.21060, section 6). So matrix products
 do what the recurrence of all numbers of the state did. No gate is divided by another one: the
 weights of pairs are exponentials of differences of sums of logarithms, or where a gate may be
-negative, a recurrence of the unit matrix.
+negative or the digits of float32 are wanted, a recurrence of the unit matrix.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def read_by_sums(order: Sequence[Node], roots: Iterable[Node], axis: str) -> dic
 def adds_products(n: Node) -> bool:
     """Whether a linear scan adds up products of arrays that each lack an axis of the state, as its
     decay does."""
-    if n.op not in LINEAR:
+    if n.op not in LINEAR or n.kind != "real":  # whole numbers wrap
         return False
     parts = factors(n.args[-1])
     return len(parts) > 1 and smaller(n, [p.axes for p in (*parts, *n.args[:-1])])
@@ -135,8 +135,9 @@ def kept(s: Scanned, twin: Twin) -> list[Node]:
 
 def _logarithms(a: Node, twin: Twin) -> Node | None:
     """Of a gate that is never negative its logarithm, sums of which say the weight of a pair where
-    the gate itself would be divided; None of another."""
-    if sign(a) not in {"positive", "nonnegative"}:
+    the gate itself would be divided; None of another. After gates near 0 these sums lose digits
+    that 16 bits have not, and float32 has."""
+    if not twin.rounded or sign(a) not in {"positive", "nonnegative"}:
         return None
     return pointwise("maximum", (pointwise("log", (carrying(a, (twin.axis,)),)), number(NOTHING)))
 

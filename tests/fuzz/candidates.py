@@ -15,6 +15,7 @@ import numpy as np
 from napkin.algebra.terms import compared, is_read
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.prepare import exact, multiplied_out, prepare, split_windows
+from napkin.derive.rules.exact import SMALL
 from napkin.derive.rules.square import difference
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
@@ -73,9 +74,8 @@ def terms(diagram: Diagram, most: int = 12, squared: bool = True) -> Iterator[Te
     """
     ready = prepare(diagram)
     found = [Term(ready.outputs, ready.names, "as it is", {})]
-    if any(n.op == "exp" for n in postorder(o.node for o in ready.outputs)):
-        other = exact(ready)
-        found.append(Term(other.outputs, other.names, "exact", {}))
+    other = exact(ready, dict.fromkeys(diagram.axes, SMALL))
+    found.append(Term(other.outputs, other.names, "exact", {}))
     if squared and squares(diagram):
         other = multiplied_out(ready)
         found.append(Term(other.outputs, other.names, "multiplied out", {}))

@@ -67,7 +67,7 @@ def test_a_cast_that_is_stored_has_what_it_casts_computed() -> None:
     def weights(X: Any) -> Any:
         return nk.softmax(X * nk.gelu(X), over="x")
 
-    ready = exact(prepare(weights))
+    ready = exact(prepare(weights), weights.check_sizes({}))
     order = list(postorder(o.node for o in ready.outputs))
     casts = {n for n in order if widens(n)}
     points = points_of(ready.outputs, SQUARE) | casts | {unstored(n) for n in casts}

@@ -15,6 +15,7 @@ import numpy as np
 from napkin.algebra.terms import compared, is_read
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.prepare import exact, multiplied_out, prepare, split_windows
+from napkin.derive.rules.exact import SMALL
 from napkin.derive.rules.square import difference
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
@@ -73,7 +74,7 @@ def terms(diagram: Diagram, most: int = 12, squared: bool = True) -> Iterator[Te
     """
     ready, sizes = prepare(diagram), dict.fromkeys(diagram.axes, 4)
     found = [Term(ready.outputs, ready.names, "as it is", {})]
-    other = exact(ready, "fp16", sizes)
+    other = exact(ready, "fp16", dict.fromkeys(diagram.axes, SMALL))
     found.append(Term(other.outputs, other.names, "exact", {}))
     if squared and squares(diagram):
         other = multiplied_out(ready)

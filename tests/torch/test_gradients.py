@@ -174,7 +174,7 @@ def test_kernels_beside_torchs_autograd(query: torch.Tensor) -> None:
     torch.testing.assert_close(gradient_of(attend, query), want, rtol=1e-4, atol=1e-5)
 
 
-def test_its_backward_reads_the_output_and_numbers_of_rows_and_stores_no_scores(query: torch.Tensor) -> None:
+def test_its_backward_reads_numbers_of_rows_and_stores_no_scores(query: torch.Tensor) -> None:
     gradient_of(attend, query)
     own = (f for key, f in _FUNCTIONS.items() if key.startswith("gradient") and f._recipes)
     (found,) = [f for f in own if "attention('h q d, h x d" in f.key]

@@ -41,18 +41,12 @@ class ValueRow:
     @property
     def mark(self) -> str:
         """That in words, and where it is not, how sensitive the output is."""
-        return mark(asdict(self))
-
-
-def mark(row: Mapping[str, Any]) -> str:
-    """A row of values, as plain data, in words."""
-    if row.get("overflow"):
-        return f"OVERFLOW: {row['overflow']}; give inputs or ranges"
-    if row.get("undefined"):
-        return f"UNDEFINED: {row['undefined']}; give inputs or ranges"
-    said = f"; rounding its inputs alone moves it by {row['moves']:.1e}" if row.get("moves") else ""
-    error = row["relative_error"]
-    return ("ok" if error is not None and error <= row["tolerance"] else "WRONG") + said
+        if self.overflow:
+            return f"OVERFLOW: {self.overflow}; give inputs or ranges"
+        if self.undefined:
+            return f"UNDEFINED: {self.undefined}; give inputs or ranges"
+        moves = f"; rounding its inputs alone moves it by {self.moves:.1e}" if self.moves else ""
+        return ("ok" if self.ok else "WRONG") + moves
 
 
 @dataclass(frozen=True)
@@ -104,19 +98,14 @@ class ResourceRow:
     @property
     def said(self) -> str:
         """The bytes of shared memory in words."""
-        return said_of_memory(asdict(self))
-
-
-def said_of_memory(row: Mapping[str, Any]) -> str:
-    """The shared memory of a row of resources, as plain data, in words."""
-    taken = row["allocated"]
-    if taken is None:
-        return "none: it does not compile"
-    if not row["room"]:
-        return f"{taken:,} bytes"
-    below = "<=" if row["operands"] <= taken else "> "
-    above = "<=" if taken <= row["room"] else "> "
-    return f"{row['operands']:,} {below} {taken:,} {above} {row['room']:,} bytes"
+        taken = self.allocated
+        if taken is None:
+            return "none: it does not compile"
+        if not self.room:
+            return f"{taken:,} bytes"
+        below = "<=" if self.operands <= taken else "> "
+        above = "<=" if taken <= self.room else "> "
+        return f"{self.operands:,} {below} {taken:,} {above} {self.room:,} bytes"
 
 
 @dataclass(frozen=True)
@@ -211,14 +200,3 @@ def in_words(verdicts: Mapping[str, bool]) -> str:
         return "every prediction holds"
     said = (f"{kind} {'hold' if ok else 'do NOT hold'}" for kind, ok in verdicts.items())
     return ", ".join(said)
-
-
-def verdicts_of(data: Mapping[str, Any]) -> dict[str, bool]:
-    """The verdicts of a check as plain data."""
-    found = {
-        "values": bool(data["values"]["ok"]),
-        "bytes": all(r["predicted"] == r["counted"] for r in data["traffic"]),
-        "resources": all(ResourceRow(**r).ok for r in data["resources"]),
-    }
-    beside = [ValueRow(**r).ok for r in data.get("derivatives", ())]
-    return found | ({"derivatives": all(beside)} if beside else {})

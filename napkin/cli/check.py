@@ -82,7 +82,9 @@ def check_diagram(
             how |= {"deterministic": not accumulate, "storage": parse_types(storage or ())}
             data["device"] = _on_device(plan, name, how, seed)
             data["ok"] = data["ok"] and data["device"]["ok"]
-    console.answer(json, lambda: data, lambda: verdicts.verdict_view(plan, data))
+    console.answer(
+        json, lambda: data, lambda: verdicts.verdict_view(plan, verdict, data.get("device"))
+    )
     if not data["ok"]:
         raise typer.Exit(FAILED)
 

@@ -41,20 +41,6 @@ def write_file(path: Path, content: bytes) -> None:
             raise
 
 
-def check_file(path: Path) -> None:
-    """Check that a file can be written, before the work whose result it is for.
-
-    Raises:
-        InputError: it cannot.
-    """
-    with _refusing(path):
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; name a file in it, as in {path / path.name}")
-        if path.exists() and not path.is_file():
-            return
-        _probe(path.resolve().with_name(f".{path.name}.{os.getpid()}.tmp"))
-
-
 def writable_folder(path: Path) -> None:
     """Make `path` a folder that files can be written into.
 
@@ -67,14 +53,18 @@ def writable_folder(path: Path) -> None:
 
 
 def check_csv(path: Path) -> None:
-    """Check the name of a CSV file, before the work whose result it is for.
+    """Check that a CSV file can be written, before the work whose result it is for.
 
     Raises:
         InputError: its ending is another, or it cannot be written.
     """
     if path.suffix.lower() != ".csv":
         raise InputError(f"--csv {path}: the file's name ends in .csv")
-    check_file(path)
+    with _refusing(path):
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; name a file in it, as in {path / path.name}")
+        if not path.exists() or path.is_file():
+            _probe(path.resolve().with_name(f".{path.name}.{os.getpid()}.tmp"))
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:

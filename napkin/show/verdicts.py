@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from napkin.check.verdict_rows import in_words, mark, said_of_memory, verdicts_of
+from napkin.check.verdict_rows import ResourceRow, TrafficRow, ValueRow, Verdict, in_words
 from napkin.plan.plan import Plan
 from napkin.show.console import table
 from napkin.show.measured import device_view
@@ -30,67 +30,52 @@ def requested_sizes(plan: Plan) -> dict[str, int] | None:
     return dict(plan.sizes) if steps <= _STEPS else None
 
 
-def verdict_view(plan: Plan, data: Mapping[str, Any]) -> list[RenderableType]:
-    """The verdict whose plain data are given, as tables."""
-    values: Mapping[str, Any] = data["values"]
-    rows = values.get("rows") or [{"case": "all", "output": "all", **values}]
-    out: list[RenderableType] = [heading(plan), "", _errors("values", "case", rows)]
-    if data["traffic"]:
-        out.append(_traffic(data["traffic"]))
-    if data["resources"]:
-        out.append(_resources(data["resources"]))
-    if data.get("derivatives"):
-        out.append(_errors("derivatives, in float64", "beside", data["derivatives"]))
-    out += list(data.get("notes", ()))
-    if "device" in data:
-        out += device_view(data["device"])
-    found = verdicts_of(data)
-    if "device" in data:
-        found["the device's figures"] = bool(data["device"]["ok"])
+def verdict_view(
+    plan: Plan, verdict: Verdict, device: Mapping[str, Any] | None = None
+) -> list[RenderableType]:
+    """A verdict as tables, and the plain data of what a device says."""
+    out: list[RenderableType] = [heading(plan), "", _errors("values", "case", verdict.values)]
+    if verdict.traffic:
+        out.append(_traffic(verdict.traffic))
+    if verdict.resources:
+        out.append(_resources(verdict.resources))
+    if verdict.derivatives:
+        out.append(_errors("derivatives, in float64", "beside", verdict.derivatives))
+    out += verdict.notes
+    found = verdict.verdicts
+    if device is not None:
+        out += device_view(device)
+        found["the device's figures"] = bool(device["ok"])
     return [*out, f"{plan.name}: {in_words(found)}"]
 
 
-def _errors(title: str, of: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def _errors(title: str, of: str, rows: Sequence[ValueRow]) -> Table:
     made = table(of, "output", "relative error", "at most", "", title=title,
                  right=("relative error", "at most"))  # fmt: skip
     for row in rows:
-        error, most = row["relative_error"], row["tolerance"]
-        made.add_row(row["case"], row["output"], f"{error:.2e}", f"{most:.0e}", mark(row))
+        error, most = f"{row.relative_error:.2e}", f"{row.tolerance:.0e}"
+        made.add_row(row.case, row.output, error, most, row.mark)
     return made
 
 
-def _traffic(rows: list[Mapping[str, Any]]) -> Table:
+def _traffic(rows: Sequence[TrafficRow]) -> Table:
     numbers = ("predicted", "counted")
     made = table("case", "kernel", "tensor", "direction", "predicted", "", "counted",
                  title="bytes", right=numbers)  # fmt: skip
     for row in rows:
-        same = row["predicted"] == row["counted"]
-        made.add_row(
-            row.get("case", ""),
-            row["kernel"],
-            row["tensor"],
-            row["direction"],
-            f"{row['predicted']:,}",
-            "=" if same else "!=",
-            f"{row['counted']:,}",
-            style=None if same else "red",
-        )
+        names = row.case, row.kernel, row.tensor, row.direction
+        both = f"{row.predicted:,}", "=" if row.ok else "!=", f"{row.counted:,}"
+        made.add_row(*names, *both, style=None if row.ok else "red")
     return made
 
 
-def _resources(rows: list[Mapping[str, Any]]) -> Table:
+def _resources(rows: Sequence[ResourceRow]) -> Table:
     numbers = ("shared memory", "registers", "spills")
     made = table("kernel", "arch", *numbers, "note",
                  title="operands, shared memory allocated, and room", right=numbers)  # fmt: skip
     for row in rows:
-        made.add_row(
-            row["kernel"],
-            row["arch"],
-            said_of_memory(row),
-            _number(row["registers"]),
-            _number(row["spills"]),
-            row.get("note") or "",
-        )
+        taken = row.said, _number(row.registers), _number(row.spills)
+        made.add_row(row.kernel, row.arch, *taken, row.note)
     return made
 
 

@@ -227,7 +227,7 @@ class Tiled:
         """How many threads compute each value of what a chunk has for each column of a product: all
         whose rows meet it, or of a warp-specialised CTA, in which `warps` is 0, as many as share
         the columns of a group."""
-        long = {a for a in axes if self.tiles[a] > 1}
+        long = {a for a in axes if self.tiles.get(a, 1) > 1}
         stream = set(self.of.kernel.stream.axes)
         if not long or not self.of.chained or not long <= stream:
             return 1

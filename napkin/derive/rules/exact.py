@@ -3,8 +3,9 @@
 Rounding x to bf16 moves it by up to x / 256, and exp(x) by as much of itself: scores of 60 lose all
 of their last digit before the point, which no later kernel brings back. A kernel that computes
 both keeps the scores in float32, so one that reads them from memory is to find them so. The least
-error turns a comparison, as of logits with their maximum. Other operators move by no more than what
-they read was rounded to.
+error turns a comparison, as of logits with their maximum. A number of a row that is taken from the
+row's values may leave little of them. Other operators move by no more than what they read was
+rounded to.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def below(roots: Iterable[Node]) -> set[Node]:
     values, each with the constants it is scaled by; and what is computed on the way, such as scores
     with a mask, for that may be what is stored. An extremum is one of its values, so that these are
     on the way, too."""
-    waiting = [a for n in postorder(roots) if _steep(n) or compares(n) for a in n.args]
+    order = list(postorder(roots))
+    waiting = [a for n in order if _steep(n) or compares(n) for a in n.args]
+    waiting += [n.args[1] for n in order if n.op == "sub" and {*n.args[1].axes} < {*n.axes}]
     found, seen = set[Node](), set[Node]()
     while waiting:
         n = waiting.pop()

@@ -64,8 +64,8 @@ def test_a_maximum_that_is_stored_is_one_state() -> None:
     states = [s for p in first.choice.kernel.stream.passes for s in p.states]
     assert [s.name for s in states[:2]] == ["m", "z"]
     assert not [s.name for s in states if s.held == "carried"]
-    (rescale,) = (n for n in postorder(in_base_two(first.choice.kernel.stream.passes, []).values())
-                  if n.op == "exp2" and not n.args[0].axes[1:] and n.args[0].op == "mul")  # fmt: skip
+    made = in_base_two(first.choice.kernel.stream.passes, []).values()
+    (rescale,) = (n for n in postorder(made) if n.op == "exp2" and n.axes == ("q",))
     old, new = rescale.args[0].args[0].args
     assert (old, new) == (states[0].leaf("old"), states[0].leaf("new"))
     for k in (first, second):

@@ -2,7 +2,9 @@
 
 A GPU has 2**x and not e**x. In a streamed softmax the scores c t, with a positive constant c, are
 held unscaled: max_x c t = c max_x t, so the state is the maximum of t, and exp(c t - c m) becomes
-exp2(b t - b m) with b = c log2(e), one multiply-add per score; b m is computed once per row.
+exp2(b t - b m) with b = c log2(e), one multiply-add per score; b m is computed once per row. From
+one maximum to the next, the factor is exp2(b (m_old - m_new)): compilers contract b m_old - b m,
+which is then the rounding of b m where m stays, and sums would grow by it with every chunk.
 
 Where memory holds the maximum and the logarithm l of the sum of a row, as for gradients, weights
 are exp((c t - m) - l). They become exp2(log2(e) (c t - m) - log2(e) l), two multiply-adds a score.
@@ -48,6 +50,10 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
         if _below_rows(old):
             return pointwise("exp2", (_scaled_difference(args[0]),))
         if _of_states(old, leaves):
+            a, b = old.args[0].args
+            if leaves.get(a) == leaves[b]:  # 1 where both are one number, however that is rounded
+                factor = _product(number(_LOG2E), scale[leaves[b]])
+                return pointwise("exp2", (pointwise("mul", (pointwise("sub", (a, b)), factor)),))
             return pointwise("exp2", (_times(args[0], _LOG2E),))
         return pointwise("exp", (substitute(args, rows)[args[0]],))
 

@@ -11,7 +11,7 @@ import napkin as nk
 from napkin.diagram.library import load
 from napkin.ir.evaluate import evaluate
 from napkin.ir.infer import pointwise
-from napkin.ir.node import Node, node, number
+from napkin.ir.node import Node, node, number, postorder
 from napkin.lower.base2 import in_base_two
 from napkin.plan.plan import Plan
 
@@ -59,11 +59,15 @@ def gradient() -> Plan:
 
 def test_a_maximum_that_is_stored_is_one_state() -> None:
     """Exponentials are computed below what is stored, and not below a state of its own that
-    carries it."""
+    carries it. Where it stays, sums are multiplied by the exponential of 0."""
     first, second = gradient().kernels
     states = [s for p in first.choice.kernel.stream.passes for s in p.states]
     assert [s.name for s in states[:2]] == ["m", "z"]
     assert not [s.name for s in states if s.held == "carried"]
+    made = in_base_two(first.choice.kernel.stream.passes, []).values()
+    (rescale,) = (n for n in postorder(made) if n.op == "exp2" and n.axes == ("q",))
+    old, new = rescale.args[0].args[0].args
+    assert (old, new) == (states[0].leaf("old"), states[0].leaf("new"))
     for k in (first, second):
         assert "tl.exp2(" in k.written.source
         assert "tl.exp(" not in k.written.source

@@ -214,3 +214,17 @@ def test_what_a_forward_keeps_of_sums_is_in_float32() -> None:
 
     kept = nk.training(made, sizes={"b": 4096, "x": 4}, dtype="fp16").candidates
     assert {c.name: c.dtype for c in kept} == {"O": "fp16", "z": "fp32"}
+
+
+def test_a_number_that_is_taken_from_its_row_is_stored_as_it_was_computed() -> None:
+    """dP and the sum of dO O are nearly equal where one weight is nearly 1."""
+
+    @nk.diagram("q x, x d -> q d", sizes={"q": 4096, "x": 4096, "d": 64})
+    def weighted(S, V):
+        return nk.contract(nk.softmax(S, over="x"), V, over="x")
+
+    plan = nk.derive(nk.gradient(weighted), on="h100", dtype="bf16")
+    assert len(plan.kernels) > 1
+    rows = [t for t in plan.recipe.stored if t.name in plan.materialised and t.axes == ("q",)]
+    assert rows
+    assert {t.dtype for t in rows} == {"fp32"}

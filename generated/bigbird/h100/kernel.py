@@ -197,9 +197,8 @@ def bigbird(
         Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p = tl.exp2(Q_K * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p = tl.exp2(Q_K * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total = tl.sum(p, axis=1)
         z = z * rescale + total
         if DESCRIPTORS:
@@ -243,9 +242,10 @@ def bigbird(
         )
         top_2 = tl.max(chosen_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p_2 = tl.exp2(chosen_in * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p_2 = tl.exp2(
+            chosen_in * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None],
+        )
         total_2 = tl.sum(p_2, axis=1)
         z = z * rescale + total_2
         if DESCRIPTORS:
@@ -279,9 +279,8 @@ def bigbird(
         Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p = tl.exp2(Q_K * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p = tl.exp2(Q_K * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total = tl.sum(p, axis=1)
         z = z * rescale + total
         if DESCRIPTORS:
@@ -317,9 +316,8 @@ def bigbird(
         )
         top_3 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_3)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p_3 = tl.exp2(Q_K_in * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p_3 = tl.exp2(Q_K_in * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total_3 = tl.sum(p_3, axis=1)
         z = z * rescale + total_3
         if DESCRIPTORS:
@@ -353,9 +351,8 @@ def bigbird(
         Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p = tl.exp2(Q_K * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p = tl.exp2(Q_K * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total = tl.sum(p, axis=1)
         z = z * rescale + total
         if DESCRIPTORS:
@@ -393,9 +390,10 @@ def bigbird(
         )
         top_4 = tl.max(Q_K_in_2, axis=1)
         m_new = tl.maximum(m, top_4)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p_4 = tl.exp2(Q_K_in_2 * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p_4 = tl.exp2(
+            Q_K_in_2 * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None],
+        )
         total_4 = tl.sum(p_4, axis=1)
         z = z * rescale + total_4
         if DESCRIPTORS:
@@ -429,9 +427,8 @@ def bigbird(
         Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p = tl.exp2(Q_K * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p = tl.exp2(Q_K * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total = tl.sum(p, axis=1)
         z = z * rescale + total
         if DESCRIPTORS:
@@ -470,9 +467,10 @@ def bigbird(
         )
         top_5 = tl.max(Q_K_in_3, axis=1)
         m_new = tl.maximum(m, top_5)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p_5 = tl.exp2(Q_K_in_3 * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p_5 = tl.exp2(
+            Q_K_in_3 * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None],
+        )
         total_5 = tl.sum(p_5, axis=1)
         z = z * rescale + total_5
         if DESCRIPTORS:
@@ -506,9 +504,8 @@ def bigbird(
         Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p = tl.exp2(Q_K * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p = tl.exp2(Q_K * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total = tl.sum(p, axis=1)
         z = z * rescale + total
         if DESCRIPTORS:
@@ -548,9 +545,10 @@ def bigbird(
         )
         top_6 = tl.max(Q_K_in_4, axis=1)
         m_new = tl.maximum(m, top_6)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p_6 = tl.exp2(Q_K_in_4 * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p_6 = tl.exp2(
+            Q_K_in_4 * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None],
+        )
         total_6 = tl.sum(p_6, axis=1)
         z = z * rescale + total_6
         if DESCRIPTORS:

@@ -110,9 +110,8 @@ def document_attention(
         Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top_2 = tl.max(Q_K, axis=1)
         m2_new = tl.maximum(m2, top_2)
-        larger_2 = tl.maximum(m2_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m2 * scale - larger_2)
-        p = tl.exp2(Q_K * scale - larger_2[:, None])
+        rescale = tl.exp2((m2 - m2_new) * scale)
+        p = tl.exp2(Q_K * scale - tl.maximum(m2_new * scale, -3.4028234663852886e+38)[:, None])
         total = tl.sum(p, axis=1)
         z = z * rescale + total
         if DESCRIPTORS:
@@ -148,9 +147,8 @@ def document_attention(
         )
         top_3 = tl.max(Q_K_in, axis=1)
         m2_new = tl.maximum(m2, top_3)
-        larger_2 = tl.maximum(m2_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m2 * scale - larger_2)
-        p_2 = tl.exp2(Q_K_in * scale - larger_2[:, None])
+        rescale = tl.exp2((m2 - m2_new) * scale)
+        p_2 = tl.exp2(Q_K_in * scale - tl.maximum(m2_new * scale, -3.4028234663852886e+38)[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * rescale + total_2
         if DESCRIPTORS:

@@ -89,9 +89,8 @@ def dropout_attention(
         Q_K_in = tl.where(x_in[None, :], Q_K, float('-inf'))
         top = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p = tl.exp2(Q_K_in * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p = tl.exp2(Q_K_in * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total = tl.sum(p, axis=1)
         z = z * rescale + total
         chosen_in = tl.where(

@@ -22,7 +22,7 @@ def _matches(roots: Sequence[Node], stored: Mapping[Node, Node], dtype: str) -> 
         stored: the reading of each array that is stored.
         dtype: the type in which arrays without one of their own lie.
     """
-    done = rewrite(roots, partial(_change, roots, dtype), stored)
+    done = rewrite(roots, partial(_change, _typed(roots), dtype), stored)
     where = ", ".join(str(n.params[0]) for n in stored.values())
     yield Instance(where, done, partial(_sides, roots, stored, done))
 
@@ -32,9 +32,16 @@ def _sides(roots: Sequence[Node], stored: Mapping[Node, Node], done: Mapping[Nod
     return [taken[n] for n in roots], [done[n] for n in roots]
 
 
-def _change(roots: Sequence[Node], dtype: str, old: Node, args: tuple[Node, ...]) -> Node | None:
-    if old.op != "compress" or old not in roots:  # the cast of what is stored is read by nothing
+def _typed(roots: Sequence[Node]) -> set[Node]:
+    """What is stored, which keeps its cast."""
+    return {n.args[0] if n.op == "compress" else n for n in roots}
+
+
+def _change(typed: set[Node], dtype: str, old: Node, args: tuple[Node, ...]) -> Node | None:
+    if old.op != "compress" or old.args[0] not in typed:
         args = tuple(a.args[0] if widens(a) else a for a in args)
+    if widens(old) and old not in typed:
+        return args[0]
     if old.op == "rename":
         return view(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
     if old.op == "input" and own_type(old) == dtype:

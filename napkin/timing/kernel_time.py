@@ -229,6 +229,9 @@ class Waves:
         if run.chained:
             slots = run.looped("arithmetic") + c.special_slots * run.looped("special")
             seconds += c.stall * slots / arithmetic_rate(machine)
+            # A warpgroup turns what it stores from the layout of its products to that of rows.
+            emitted = run.emitted if run.rows >= WARPGROUP_ROWS else 0.0
+            seconds += c.emitted * emitted / arithmetic_rate(machine)
         if not run.waits:
             each = c.chain_iteration if run.chained else c.iteration
             each += run.serial * c.serial / machine.clock
@@ -379,7 +382,9 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     one = _blended(alone, busiest)
     rounds = max(1.0, groups / (machine.sms * run.resident))
     left = c.uneven / (run.chunks if run.pipelined and run.chunks else 1)
-    seconds = rounds * one + left * busiest
+    # The first load of all comes from cold memory, as that of a loop does.
+    begun = 0.0 if run.chunks else c.start
+    seconds = begun + rounds * one + left * busiest
     known = {**pipes, **computing, LATENCY: rounds * (waits + late)}
     slowest = max(known, key=lambda k: known[k])
     if run.longest > 1.0 and alone * run.longest > seconds:

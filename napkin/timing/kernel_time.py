@@ -382,9 +382,7 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     one = _blended(alone, busiest)
     rounds = max(1.0, groups / (machine.sms * run.resident))
     left = c.uneven / (run.chunks if run.pipelined and run.chunks else 1)
-    # The first load of all comes from cold memory, as that of a loop does.
-    begun = 0.0 if run.chunks else c.start
-    seconds = begun + rounds * one + left * busiest
+    seconds = rounds * one + left * busiest
     known = {**pipes, **computing, LATENCY: rounds * (waits + late)}
     slowest = max(known, key=lambda k: known[k])
     if run.longest > 1.0 and alone * run.longest > seconds:

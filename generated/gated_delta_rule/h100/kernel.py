@@ -9,7 +9,7 @@ gated_delta_rule:
   group v
   tile b = 1
   tile h = 1
-  tile v = 32
+  tile v = 16
   tile t = 1
 
 gated_delta_rule, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -135,20 +135,20 @@ def run(Q, K, V, A, B):
         _reach((b, h, t), A.stride(), (1, 1, 1)),
         _reach((b, h, t), B.stride(), (1, 1, 1)),
         _reach((b, h, t, k), K.stride(), (1, 1, 1, 128)),
-        _reach((b, h, t, v), V.stride(), (1, 1, 1, 32)),
+        _reach((b, h, t, v), V.stride(), (1, 1, 1, 16)),
         _reach((b, h, t, k), Q.stride(), (1, 1, 1, 128)),
-        _reach((b, h, t, v), O.stride(), (1, 1, 1, 32)),
+        _reach((b, h, t, v), O.stride(), (1, 1, 1, 16)),
     ) >= 2**31
-    GRID = (b * h * triton.cdiv(v, 32),)
+    GRID = (b * h * triton.cdiv(v, 16),)
     gated_delta_rule[GRID](
         A, B, K, V, Q, O,
         k ** -0.5,
         h, v, t, k,
         *A.stride(), *B.stride(), *K.stride(), *V.stride(), *Q.stride(), *O.stride(),
-        BLOCK_V=32, BLOCK_K=128,
-        EVEN_V=v % 32 == 0, EVEN_K=k == 128,
+        BLOCK_V=16, BLOCK_K=128,
+        EVEN_V=v % 16 == 0, EVEN_K=k == 128,
         STEP_K=_step(k, K.stride(), Q.stride()), STEP_V=_step(v, V.stride(), O.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=1, num_stages=3,
     )
     return O

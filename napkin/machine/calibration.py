@@ -35,6 +35,8 @@ class Constants:
         streamed: bytes/s that one multiprocessor takes from DRAM, however few there are.
         stall: clocks of a multiprocessor for each of arithmetic that products wait for.
         special_slots: instructions that one special function counts as there.
+        emitted: clocks of a multiprocessor for each value that a warpgroup stores there, in an
+            iteration of products and arithmetic, over those of an operation.
         hidden_2, hidden_3: what is left of such an iteration where two groups, or three and more,
             share a multiprocessor.
         serial: clocks from one matrix instruction to the next where each is waited for, beside
@@ -85,6 +87,7 @@ class Constants:
     streamed: float
     stall: float
     special_slots: float
+    emitted: float
     hidden_2: float
     hidden_3: float
     narrow: float

@@ -100,6 +100,12 @@ class Asked:
         )
 
     @cached_property
+    def emitted(self) -> int:
+        """Values that loops of products store, chunk by chunk."""
+        stored = [n for t, n in self.values if t.direction == "write" and t.streamed]
+        return sum(stored) if self.of.live.products else 0
+
+    @cached_property
     def added_bytes(self) -> int:
         """Bytes of what groups add to what memory holds."""
         adds = [(t, n) for t, n in self.values if t.direction == "add"]

@@ -44,6 +44,7 @@ class Execution:
         divisions: whole-number divisions by numbers that are known at run time, of a group.
         stored_bytes: bytes that are written after the loops.
         added_bytes: bytes of what groups add to what memory holds.
+        emitted: values that loops of products store, chunk by chunk.
         zeroed_bytes: bytes of zeros that are written before, in a launch of their own.
         groups: program instances; the last wave of them may leave multiprocessors idle.
         resident: program instances that one multiprocessor has room for at once.
@@ -81,6 +82,7 @@ class Execution:
     divisions: int = 0
     stored_bytes: float = 0.0
     added_bytes: float = 0.0
+    emitted: float = 0.0
     zeroed_bytes: float = 0.0
     resident: int = 1
     chunks: int = 0

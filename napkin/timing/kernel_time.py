@@ -232,6 +232,9 @@ class Waves:
         if run.chained:
             slots = run.looped("arithmetic") + c.special_slots * run.looped("special")
             seconds += c.stall * slots / arithmetic_rate(machine)
+            # A warpgroup turns what it stores from the layout of its products to that of rows.
+            emitted = run.emitted if run.rows >= WARPGROUP_ROWS else 0.0
+            seconds += c.emitted * emitted / arithmetic_rate(machine)
         if not run.waits:
             each = c.chain_iteration if run.chained else c.iteration
             each += run.serial * c.serial / machine.clock

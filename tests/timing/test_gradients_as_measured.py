@@ -16,6 +16,7 @@ from napkin.ir.node import over, postorder
 from napkin.plan.derive import memo_of
 from napkin.plan.keeping import Pairs
 from napkin.plan.plan import Plan
+from napkin.settings.pricing import Pricing
 
 
 @nk.diagram("b h q d, b h x d, b h x d -> b h q d")
@@ -50,3 +51,22 @@ def test_plain_kernels_are_priced_as_they_were_timed(
     (k,) = (k for k in planned(*shape).kernels if k.choice.kernel.stream.axis == along)
     assert not k.schedule.warpgroups
     assert abs(math.log(k.choice.time.seconds * 1e6 / us)) < 0.18
+
+
+@cache
+def stored_weights() -> Plan:
+    """One head of attention, whose weights and their gradients pass between two kernels."""
+    return planned(1, 1, 4096, 128)
+
+
+@pytest.mark.parametrize(
+    ("q", "x", "us"), [(64, 128, 108.5), (64, 64, 108.8), (64, 32, 105.5), (16, 64, 83.8)]
+)
+def test_what_loops_of_products_store_is_priced(q: int, x: int, us: float) -> None:
+    plan = stored_weights()
+    (k,) = (k for k in plan.kernels if k.choice.kernel.stream.axis == "x")
+    assert k.choice.run.emitted == 2 * 4096 * 4096
+    pricing = Pricing(k.choice.kernel, k.choice.sizes, "bf16", plan.machine)
+    tiles = dict.fromkeys(k.tiles, 1) | {"q": q, "x": x, "d": 128}
+    made = pricing.at(replace(k.schedule, tiles=tiles, stages=3))
+    assert abs(math.log(made.time.seconds * 1e6 / us)) < 0.25

@@ -103,9 +103,8 @@ def neighborhood_attention_1d(
         Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p = tl.exp2(Q_K * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p = tl.exp2(Q_K * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total = tl.sum(p, axis=1)
         z = z * rescale + total
         if DESCRIPTORS:
@@ -141,9 +140,8 @@ def neighborhood_attention_1d(
         )
         top_2 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p_2 = tl.exp2(Q_K_in * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p_2 = tl.exp2(Q_K_in * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * rescale + total_2
         if DESCRIPTORS:

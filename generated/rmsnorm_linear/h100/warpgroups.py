@@ -197,7 +197,8 @@ def _described(*tensors):
 
 def _box(t, sizes):
     """The descriptor of a tensor's boxes, and how they lie in shared memory."""
-    layout = gl.NVMMASharedLayout.get_default_for(sizes, gl.float16)
+    dtype = gl.float32 if t.dtype == torch.float32 else gl.float16
+    layout = gl.NVMMASharedLayout.get_default_for(sizes, dtype)
     return hopper.TensorDescriptor.from_tensor(t, sizes, layout)
 
 

@@ -223,9 +223,8 @@ def rotary_attention(
         S_in = tl.where(x_in[None, :], S, float('-inf'))
         top = tl.max(S_in, axis=1)
         m_new = tl.maximum(m, top)
-        larger = tl.maximum(m_new * scale_2, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale_2 - larger)
-        p = tl.exp2(S_in * scale_2 - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale_2)
+        p = tl.exp2(S_in * scale_2 - tl.maximum(m_new * scale_2, -3.4028234663852886e+38)[:, None])
         total = tl.sum(p, axis=1)
         z = z * rescale + total
         V_tile = tl.load(

@@ -287,9 +287,8 @@ def rotary_attention(
         S_in = tl.where(x_in[None, :], S, float('-inf'))
         top = tl.max(S_in, axis=1)
         m_new = tl.maximum(m, top)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p = tl.exp2(S_in * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p = tl.exp2(S_in * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total = tl.sum(p, axis=1)
         z = z * rescale + total
         if DESCRIPTORS:

@@ -124,9 +124,8 @@ def _rotary_attention_rows(
         S_in = gl.where(x_in[None, :], S, float('-inf'))
         top = gl.max(S_in, axis=1)
         m_new = gl.maximum(m, top)
-        larger = gl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = gl.exp2(m * scale - larger)
-        p = gl.exp2(S_in * scale - larger[:, None])
+        rescale = gl.exp2((m - m_new) * scale)
+        p = gl.exp2(S_in * scale - gl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total = gl.sum(p, axis=1)
         z = z * rescale + total
         O_acc = warpgroup_mma_wait(0, [O_acc])
@@ -269,7 +268,8 @@ def _described(*tensors):
 
 def _box(t, sizes):
     """The descriptor of a tensor's boxes, and how they lie in shared memory."""
-    layout = gl.NVMMASharedLayout.get_default_for(sizes, gl.float16)
+    dtype = gl.float32 if t.dtype == torch.float32 else gl.float16
+    layout = gl.NVMMASharedLayout.get_default_for(sizes, dtype)
     return hopper.TensorDescriptor.from_tensor(t, sizes, layout)
 
 

@@ -105,9 +105,8 @@ def streaming_llm(
         Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p = tl.exp2(Q_K * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p = tl.exp2(Q_K * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total = tl.sum(p, axis=1)
         z = z * rescale + total
         if DESCRIPTORS:
@@ -148,9 +147,10 @@ def streaming_llm(
         )
         top_2 = tl.max(chosen_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p_2 = tl.exp2(chosen_in * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p_2 = tl.exp2(
+            chosen_in * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None],
+        )
         total_2 = tl.sum(p_2, axis=1)
         z = z * rescale + total_2
         if DESCRIPTORS:
@@ -184,9 +184,8 @@ def streaming_llm(
         Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p = tl.exp2(Q_K * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p = tl.exp2(Q_K * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total = tl.sum(p, axis=1)
         z = z * rescale + total
         if DESCRIPTORS:
@@ -222,9 +221,8 @@ def streaming_llm(
         )
         top_3 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_3)
-        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        rescale = tl.exp2(m * scale - larger)
-        p_3 = tl.exp2(Q_K_in * scale - larger[:, None])
+        rescale = tl.exp2((m - m_new) * scale)
+        p_3 = tl.exp2(Q_K_in * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
         total_3 = tl.sum(p_3, axis=1)
         z = z * rescale + total_3
         if DESCRIPTORS:

@@ -47,6 +47,8 @@ class LiveSet:
             computed, and of which something is that reads its result (registers, float32); in a
             loop also what stays in it.
         waited: whether an iteration waits for what such a reduction finds of its chunk.
+        together: of kernels without loops, the results of products that one array is computed of
+            (registers, float32, until it is).
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
@@ -63,6 +65,7 @@ class LiveSet:
     narrow: frozenset[Axes] = frozenset()
     across: tuple[tuple[Axes, ...], ...] = ()
     waited: bool = False
+    together: tuple[tuple[Axes, ...], ...] = ()
 
     @cached_property
     def temporaries(self) -> tuple[Axes, ...]:
@@ -122,7 +125,16 @@ def live_set(kernel: Kernel) -> LiveSet:
         narrow=frozenset(c.gone for c in products if c.least_depth > MIN_DOT),
         across=_distinct(tuple(n.axes for part in held for n in part) for held in across),
         waited=any(kernel.stream.carried(n.axes) for _, held in across for n in held),
+        together=() if loops.axes else _distinct(_met(kernel, {c.node for c in products})),
     )
+
+
+def _met(kernel: Kernel, products: Collection[Node]) -> Iterator[tuple[Axes, ...]]:
+    """The results of products that each term is computed of."""
+    for root in kernel.terms:
+        found = [n for n in postorder([root]) if n in products]
+        if len(found) > 1:
+            yield tuple(n.axes for n in found)
 
 
 def _across(kernel: Kernel) -> Iterator[tuple[list[Node], list[Node]]]:
@@ -265,7 +277,8 @@ def register_bytes(h: LiveSet, tiles: Mapping[str, int], copies: Copies = NO_COP
     found = [extent(axes, tiles) * copies.get(frozenset(axes), 1) for axes in h.temporaries]
     largest = sorted(found, reverse=True)[:2]
     inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
-    inside = max(inside, *(sum(extent(axes, tiles) for axes in held) for held in h.across), 0)
+    held = (*h.across, *h.together)
+    inside = max(inside, *(sum(extent(axes, tiles) for axes in each) for each in held), 0)
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
     converted = CONVERTED_BYTES * max((extent(axes, tiles) for axes in h.converted), default=0)
     states = sum(extent(axes, tiles) for axes in (*h.states, *h.partial))
@@ -290,5 +303,6 @@ def tile_bytes(
 
     states = sum(extent(axes, tiles) for axes in h.states)
     chunk = max(map(values, h.temporaries), default=0)
+    chunk = max(chunk, *(sum(map(values, each)) for each in h.together), 0)
     rounded = max(map(values, h.rounded), default=0)
     return max(4 * (states + chunk) + item_bytes * rounded, _gathered_bytes(h, tiles))

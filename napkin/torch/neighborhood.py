@@ -13,7 +13,7 @@ import torch
 from napkin.errors import InputError
 from napkin.keys.neighbors import PerAxis, PerAxisFlag, windows
 from napkin.run.prepared import facts
-from napkin.torch.calls import Arranged, graph_call, in_order, known_call
+from napkin.torch.arranged import Arranged, graph_call, in_order, known_call
 from napkin.torch.diagrams import Parameters
 from napkin.torch.given import beside_tensors, captured, in_autocast, scalar
 

@@ -254,9 +254,10 @@ def counted(kernel: Kernel, tiles: Mapping[str, int]) -> Counter[str]:
 
 def forced(kernel: Kernel, tiles: Mapping[str, int]) -> list[dict[str, int]]:
     """Tiles of a plan, and others along each axis that is cut: too few for an instruction, and just
-    enough. Values that share a byte are in one tile."""
+    enough. Values that share a byte are in one tile, and paired positions in chunks of one length."""
     packed = packed_axes(kernel)
-    cut = [a for a in (*kernel.group, *kernel.stream.axes) if tiles[a] > 1]
+    chunked = () if kernel.stream.twin else kernel.stream.axes
+    cut = [a for a in (*kernel.group, *chunked) if tiles[a] > 1]
     lengths = (1, MIN_DOT // 2, MIN_DOT, NARROW_DEPTH)
     others = [{**tiles, a: n} for a in cut for n in lengths if n > (a in packed) and n != tiles[a]]
     return [dict(tiles), *others]

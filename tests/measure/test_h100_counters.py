@@ -80,7 +80,7 @@ def as_it_ran(k: PlannedKernel, ran: Ran) -> PlannedKernel:
 def test_bytes_are_those_counted(
     name: str, sizes: dict[str, int], ran: list[Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("napkin.settings.pricing.ROWS", ())
+    monkeypatch.setattr("napkin.settings.swizzles.ROWS", ())
     parts = {"x": 8} if name == "decode_attention" else None
     plan = nk.derive(load(name), "h100", sizes, "bf16", parts=parts)
     for planned, counted in zip(plan.kernels, ran, strict=True):

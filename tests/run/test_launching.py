@@ -22,7 +22,7 @@ from napkin.lower.launch import fits
 from napkin.run import cache_folder, launching
 from napkin.run.launching import Launch
 from napkin.run.prepared import OnCuda, passed, row_major
-from napkin.torch import calls as arranged
+from napkin.torch import arranged
 from napkin.torch import ops
 
 HOOKS = slice(6, 9)

@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import napkin as nk
 import napkin.torch as nkt
-from napkin.torch.calls import permuted
+from napkin.torch.arranged import permuted
 from napkin.torch.scaled_dot_product import memory_order
 
 HOW = dict(rtol=2e-6, atol=2e-6)

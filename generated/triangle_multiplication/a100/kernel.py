@@ -415,6 +415,6 @@ def run(X, Z, G, P, H, R, W, U):
         STEP_D=_step(d, Z.stride()), STEP_E=_step(e, U.stride(), W.stride(), O.stride()),
         STEP_J=_step(i, T.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=8, num_stages=3,
     )
     return O

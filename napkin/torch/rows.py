@@ -15,8 +15,8 @@ import torch
 
 from napkin.errors import InputError
 from napkin.run.prepared import facts
-from napkin.torch.call_axes import Seen, joined, seen_axes
 from napkin.torch.arranged import Arranged, graph_call, in_order, known_call
+from napkin.torch.call_axes import Seen, joined, seen_axes
 from napkin.torch.dtypes import REAL
 from napkin.torch.given import autocast_type, beside_tensors, captured, in_autocast, scalar
 

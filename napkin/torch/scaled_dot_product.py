@@ -10,8 +10,8 @@ import torch
 
 from napkin.errors import InputError
 from napkin.run.prepared import facts
-from napkin.torch.call_axes import Seen, joined, seen_axes
 from napkin.torch.arranged import Arranged, Result, graph_call, known_call
+from napkin.torch.call_axes import Seen, joined, seen_axes
 from napkin.torch.given import beside_tensors, captured, causal_bias, in_autocast, same, scalar
 
 

@@ -1,0 +1,26 @@
+"""What a group holds in registers at once."""
+
+from typing import Any
+
+import napkin as nk
+from napkin.count.residency import live_set, register_bytes, tile_bytes
+
+
+@nk.diagram("i d, d e, d e -> i e", sizes={"i": 65536, "d": 64, "e": 256})
+def gated(X: Any, G: Any, P: Any) -> Any:
+    return nk.sigmoid(nk.contract(X, G, over="d")) * nk.contract(X, P, over="d")
+
+
+def test_results_of_products_that_meet_are_held_at_once() -> None:
+    """Tiles in which each alone fits were spilled, and a kernel of such tiles was wrong on an
+    H100."""
+    kernel = gated.group("i").group("e").kernel
+    held, tiles = live_set(kernel), {"i": 128, "e": 128, "d": 64}
+    assert held.together == ((("i", "e"), ("i", "e")),)
+    both = 2 * 4 * 128 * 128
+    assert register_bytes(held, tiles) >= both
+    assert tile_bytes(held, tiles, 2) >= both
+    for on in ("a100", "h100"):
+        for k in nk.derive(gated, on=on, dtype="bf16").kernels:
+            most = 4 * 255 * 32 * k.schedule.warps
+            assert register_bytes(live_set(k.choice.kernel), k.tiles) <= most

@@ -254,7 +254,7 @@ def counted(kernel: Kernel, tiles: Mapping[str, int]) -> Counter[str]:
 
 def forced(kernel: Kernel, tiles: Mapping[str, int]) -> list[dict[str, int]]:
     """Tiles of a plan, and others along each axis that is cut: too few for an instruction, and just
-    enough. Values that share a byte are in one tile, and paired positions in chunks of one length."""
+    enough. Values that share a byte are in one tile; a chunk of pairs has one length."""
     packed = packed_axes(kernel)
     chunked = () if kernel.stream.twin else kernel.stream.axes
     cut = [a for a in (*kernel.group, *chunked) if tiles[a] > 1]

@@ -22,8 +22,7 @@ from napkin.lower.launch import fits
 from napkin.run import cache_folder, launching
 from napkin.run.launching import Launch
 from napkin.run.prepared import OnCuda, passed, row_major
-from napkin.torch import arranged
-from napkin.torch import ops
+from napkin.torch import arranged, ops
 
 HOOKS = slice(6, 9)
 """The metadata and the hooks of a launch, among what Triton's launchers are given."""

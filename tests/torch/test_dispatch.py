@@ -14,8 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 import napkin as nk
 import napkin.torch as nkt
 from napkin.run import prepared
-from napkin.torch import arranged
-from napkin.torch import function, ops
+from napkin.torch import arranged, function, ops
 from napkin.torch.ops import remember
 
 

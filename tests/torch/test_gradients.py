@@ -186,8 +186,7 @@ def test_its_backward_reads_numbers_of_rows_and_stores_no_scores(query: torch.Te
 
 def test_recorded_calls_pass_the_dispatcher_by(monkeypatch: Any) -> None:
     """And tensors are arranged once for each kind of call."""
-    from napkin.torch import arranged
-    from napkin.torch import ops, rows, scaled_dot_product
+    from napkin.torch import arranged, ops, rows, scaled_dot_product
 
     def none(*_: Any) -> Any:
         raise AssertionError("the operator is called")

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from napkin.torch import calls, ops  # noqa: E402
+from napkin.torch import arranged, ops  # noqa: E402
 from napkin.torch.function import Function  # noqa: E402
 from napkin.torch.reference import evaluation  # noqa: E402
 
@@ -50,5 +50,5 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
         return run
 
     monkeypatch.setattr(Function, "prepare", prepare)
-    for room, table in ((ops, "_WARM"), (calls, "_CALLS")):
+    for room, table in ((ops, "_WARM"), (arranged, "_CALLS")):
         monkeypatch.setattr(room, table, {})

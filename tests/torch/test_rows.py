@@ -301,3 +301,10 @@ def test_message(name: str) -> None:
     call, text = CALLS[name]
     with pytest.raises(nk.InputError, match=re.escape(text)):
         call()
+
+
+def test_what_reading_an_input_gives_again_is_not_kept() -> None:
+    """A sum of squares is found in what the gradient reads in any case."""
+    arguments = ("n d, d -> n d", ("x", "weight"), ("eps",), (False,))
+    key = built("rows", "rms_norm", *arguments).key
+    assert trained(key, (True, True)) == key

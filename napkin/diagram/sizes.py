@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sized
 
 from napkin.diagram.interface import Interface
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.ir.storage import own_type
 from napkin.ir.taking import spans_of, taken_axes
 from napkin.ir.types import PACKED
@@ -79,9 +79,7 @@ def check_sizes(
 
 def _check_size(diagram: Interface, axis: str, value: object, low: int) -> None:
     """Refuse an axis that there is not, and what is no size."""
-    if axis not in diagram.axes:
-        known = did_you_mean(str(axis), diagram.axes)
-        raise InputError(f"sizes: {diagram.name} has no axis {axis!r}; {known}")
+    check_known(axis, diagram.axes, f"sizes: {diagram.name} has no axis {axis!r}")
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(
             f"sizes: {axis}={value!r} is not a whole number; write one from 1, as in {axis}=1024"
@@ -152,10 +150,7 @@ def check_scalars(diagram: Interface, scalars: Mapping[str, float]) -> dict[str,
         InputError: a scalar is unknown, has no value, or one that is no number.
     """
     for name in scalars:
-        if name not in diagram.scalars:
-            raise InputError(
-                f"{diagram.name} has no scalar {name!r}; {did_you_mean(name, diagram.scalars)}"
-            )
+        check_known(name, diagram.scalars, f"{diagram.name} has no scalar {name!r}")
     given = {name: _number(diagram, name, value) for name, value in scalars.items()}
     out = {**diagram.scalars, **given}
     missing = [name for name, value in out.items() if value != value]

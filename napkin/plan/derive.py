@@ -14,7 +14,7 @@ from napkin.algebra.tracer import active, times
 from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, split_windows
 from napkin.derive.rules.part import part_axis, why_not_parted
 from napkin.diagram.diagram import Diagram
-from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type, storage_type
 from napkin.ir.types import STORAGE, STORED, stored_bytes
@@ -230,8 +230,7 @@ def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:
 
 def _check_parts(diagram: Diagram, parts: Mapping[str, int], sizes: Mapping[str, int]) -> None:
     for axis, number in parts.items():
-        if axis not in diagram.axes:
-            raise InputError(f"parts: no axis {axis!r}; {did_you_mean(axis, diagram.axes)}")
+        check_known(axis, diagram.axes, f"parts: no axis {axis!r}")
         if number < 1:
             raise InputError(f"parts: {axis}={number}, but an axis has at least 1 part")
         if number > sizes[axis]:

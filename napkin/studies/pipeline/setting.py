@@ -16,7 +16,7 @@ from napkin.count.alignment import Alignment, alignments, combined
 from napkin.count.matrix_products import dtype_of, matrix_products, names_of, row_alignments, team
 from napkin.count.residency import batched
 from napkin.derive.kernel import Kernel
-from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.storage import storage_type
 from napkin.ir.types import STORAGE
 from napkin.machine.chain import chains
@@ -108,8 +108,7 @@ def setting(
     tensors = [*(r.tensor for r in kernel.reads), *(o.name for o in kernel.outputs)]
     _known("storage", storage, tuple(dict.fromkeys(tensors)), kernel.name)
     for name in (*storage.values(), dtype, computed):
-        if name not in STORAGE:
-            raise InputError(f"storage: no type {name!r}; {did_you_mean(name, STORAGE)}")
+        check_known(name, STORAGE, f"storage: no type {name!r}")
     grouped = [a for a in products[0].rows if a in kernel.group]
     along = next((a for a in given if a in grouped), grouped[-1] if grouped else "")
     if not along:
@@ -135,8 +134,7 @@ def setting(
 
 def _known(what: str, given: Iterable[str], known: tuple[str, ...], name: str) -> None:
     for key in given:
-        if key not in known:
-            raise InputError(f"{what}: {name} has no {key!r} to set; {did_you_mean(key, known)}")
+        check_known(key, known, f"{what}: {name} has no {key!r} to set")
 
 
 def _filled(

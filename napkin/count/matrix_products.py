@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.algebra.contraction import Contraction
-from napkin.algebra.terms import is_operand, is_read
+from napkin.algebra.terms import is_read
 from napkin.count.alignment import Alignment
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
@@ -48,22 +48,15 @@ def product_type(parts: Sequence[Node], storage: Mapping[str, str], dtype: str) 
     return max(known, key=ITEM_BYTES.__getitem__, default=dtype)
 
 
-def matrix_products(kernel: Kernel) -> tuple[Contraction[str], ...]:
-    """Every sum of a kernel that is a matrix product at some tiles, in an order in which they can
-    run."""
-    return tuple(c for c in kernel.contractions.values() if c.is_product)
-
-
 def continued(kernel: Kernel) -> tuple[Contraction[str], ...]:
     """The matrix products of whose result another product of the same loop is computed."""
-    every = matrix_products(kernel)
-    inside = {n for c in every for n in postorder(c.node.args)}
-    return tuple(c for c in every if c.node in inside)
+    inside = {n for c in kernel.products for n in postorder(c.node.args)}
+    return tuple(c for c in kernel.products if c.node in inside)
 
 
 def links(kernel: Kernel) -> int:
     """The matrix products of an iteration of which each waits for the one before."""
-    products = {c.node for c in matrix_products(kernel)}
+    products = {c.node for c in kernel.products}
     found: dict[Node, int] = {}
     roots = [n for p in kernel.stream.passes for n in (*(s.step for s in p.states),
                                                        *(e.node for e in p.emits))]  # fmt: skip
@@ -78,11 +71,9 @@ def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:
     these from shared memory into registers in every iteration, and ptxas takes the instructions of
     a pipelined loop one by one (as Triton 3.6 and 3.9 compile them for sm_90)."""
     carried = kernel.stream.carried
-    inside = tuple(c for c in matrix_products(kernel) if carried(c.axes))
-    left = [(c.sides[0], c.parts) for c in inside]
-    before = [s for s in left if not any(carried(p.axes) for p in s[0])]
-    as_is = all(len(s) == 1 and is_operand(s[0], of) for s, of in before)
-    return () if as_is else inside
+    inside = tuple(c for c in kernel.products if carried(c.axes))
+    before = [c for c in inside if not any(carried(p.axes) for p in c.sides[0])]
+    return () if all(c.lies(0) for c in before) else inside
 
 
 def issued(p: Contraction[str], warps: int, tiles: Mapping[str, int], depth: int) -> int:
@@ -128,14 +119,11 @@ def crossed(kernel: Kernel) -> frozenset[Node]:
     too."""
     every = list(postorder(kernel.terms))
     found = set[Node]()
-    for n, c in kernel.contractions.items():
-        left = c.sides[0]
-        if not c.is_product or (len(left) == 1 and is_operand(left[0], c.parts)):
-            continue
-        inside = set(postorder([n]))
+    for c in (c for c in kernel.products if not c.lies(0)):
+        inside = set(postorder([c.node]))
         others = {a for m in every if m not in inside for a in m.args}
-        if any(m in others and kernel.stream.carried(m.axes) for m in _reads(left)):
-            found.add(n)
+        if any(m in others and kernel.stream.carried(m.axes) for m in _reads(c.sides[0])):
+            found.add(c.node)
     return frozenset(found)
 
 
@@ -165,9 +153,7 @@ def fed(
     high = int(machine.granules["mma_rows"].value) if "mma_rows" in machine.granules else 0
     if dtype == "fp32" or high < WARPGROUP_ROWS or rows < high:
         return 1.0
-    left, _ = p.sides
-    lies = len(left) == 1 and is_operand(left[0], p.parts)
-    values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if lies else 0)
+    values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if p.lies(0) else 0)
     values += FRAGMENT_ROWS * rows if crossed else 0
     reading = values * gone * ITEM_BYTES[dtype] / machine.register_rate
     return max(1.0, reading / (2 * rows * columns * gone / machine.peak(dtype)))
@@ -181,7 +167,7 @@ def row_alignments(
     name, threads = team(machine)
     out: list[Alignment] = []
     names = names_of(kernel)
-    for p in matrix_products(kernel):
+    for p in kernel.products:
         last = p.rows[-1]  # as in other alignments, of packed axes the last carries it
         rows = math.prod(tiles[a] for a in p.rows)
         if rows >= threads:

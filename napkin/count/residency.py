@@ -146,7 +146,7 @@ def _across(kernel: Kernel) -> Iterator[tuple[list[Node], list[Node]]]:
         order = [n for n in postorder(roots) if n not in inside]
         first = [n for n in order if n.op == "state" or s.carried((*n.axes, *over(n)))]
         moves = _behind(first, order) if looped else {*order}
-        reads = {n: [a for a in _read_by(n, inside) if _is_array(a)] for n in order}
+        reads = {n: [a for a in read_by(n, inside) if _is_array(a)] for n in order}
         stay = dict.fromkeys(a for n in order if n in moves for a in reads[n] if a not in moves)
         for r in (n for n in order if n.op in REDUCTIONS and n in moves):
             later, below = _behind([r], order), {*filter(_is_array, postorder(r.args))} - {*stay}
@@ -164,10 +164,10 @@ def _behind(first: Collection[Node], order: Iterable[Node]) -> set[Node]:
     return found
 
 
-def _read_by(n: Node, inside: Collection[Node]) -> Iterator[Node]:
+def read_by(n: Node, inside: Collection[Node]) -> Iterator[Node]:
     """The arrays that an operator reads; those inside a sum are none."""
     for a in () if is_read(n) else n.args:
-        yield from _read_by(a, inside) if a in inside else (a,)
+        yield from read_by(a, inside) if a in inside else (a,)
 
 
 def _is_array(n: Node) -> bool:

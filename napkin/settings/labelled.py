@@ -159,7 +159,8 @@ class Labelled:
         form = program.dims, program.loops
         if form not in self._tensors:
             self._tensors[form] = tensors_of(program)
-        return self._tensors[form].formed(program, MAX_TILE, MAX_TENSOR)
+        target = self.machine.target
+        return self._tensors[form].formed(program, MAX_TILE, MAX_TENSOR, target, self.item)
 
     @cached_property
     def joins(self) -> int:

@@ -16,12 +16,12 @@ from napkin.count.work import Count
 from napkin.derive.kernel import tile_axes
 from napkin.ir.node import Node
 from napkin.ir.types import stored_bytes
-from napkin.lower.descriptors import MAX_BOX
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
 from napkin.lower.program import looped
 from napkin.schedule import Schedule
 from napkin.settings.asked import Asked
 from napkin.settings.labelled import Labelled
+from napkin.target import MAX_BOX
 
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from napkin.algebra.contraction import Contraction
+from napkin.algebra.contraction import Contraction, Key
 from napkin.algebra.terms import is_operand, is_read
 from napkin.count.alignment import Alignment
 from napkin.count.traffic import ITEM_BYTES
@@ -83,6 +83,23 @@ def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:
     before = [s for s in left if not any(carried(p.axes) for p in s[0])]
     as_is = all(len(s) == 1 and is_operand(s[0], of) for s, of in before)
     return () if as_is else inside
+
+
+def turns(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
+    """Whether a product is written as that of its operands transposed, the right one first.
+
+    Its rows are computed value by value from tiles that lie the other way, and its columns are read
+    as they are. A warpgroup takes rows that are computed from registers, which Triton fills from
+    shared memory in pieces, and it copies what they are computed from value by value (3.6 and 3.9,
+    sm_90). Columns that are computed pass through shared memory once, as they lie.
+    """
+    left, right = p.sides
+    rows = math.prod(lengths[k] for k in p.columns)
+    as_read = len(right) == 1 and is_operand(right[0], p.parts)
+    if p.dtype or not p.transposed(0) or not as_read or rows < WARPGROUP_ROWS:
+        return False
+    lies = len(left) == 1 and is_operand(left[0], p.parts)
+    return not lies and not any(n.op in REDUCTIONS for n in postorder(left))
 
 
 def issued(p: Contraction[str], warps: int, tiles: Mapping[str, int], depth: int) -> int:

@@ -93,18 +93,29 @@ def turns(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
     shared memory in pieces, and it copies what they are computed from value by value (3.6 and 3.9,
     sm_90). Columns that are computed pass through shared memory once, as they lie.
     """
-    left, right = p.sides
-    rows = math.prod(lengths[k] for k in p.columns)
-    as_read = len(right) == 1 and is_operand(right[0], p.parts)
-    if p.dtype or not p.transposed(0) or not as_read or rows < WARPGROUP_ROWS:
+    if p.dtype or _lies(p, 0) or not _lies(p, 1):
         return False
-    lies = len(left) == 1 and is_operand(left[0], p.parts)
-    return not lies and not any(n.op in REDUCTIONS for n in postorder(left))
+    if math.prod(lengths[k] for k in p.columns) < WARPGROUP_ROWS:
+        return False
+    own, wanted = ([k for k in keys if lengths[k] > 1] for keys in (p.spans[0], (*p.rows, *p.gone)))
+    return own != wanted and not any(n.op in REDUCTIONS for n in postorder(p.sides[0]))
+
+
+def _lies(p: Contraction[Key], side: int) -> bool:
+    """Whether an operand is read as it lies in memory."""
+    (first, *more) = p.sides[side]
+    return not more and is_operand(first, p.parts)
+
+
+def as_written(p: Contraction[str], tiles: Mapping[str, int]) -> tuple[int, int, int]:
+    """Rows, columns and depth of a product as its instructions take them."""
+    rows, columns, gone = p.lengths(tiles)
+    return (columns, rows, gone) if turns(p, tiles) else (rows, columns, gone)
 
 
 def issued(p: Contraction[str], warps: int, tiles: Mapping[str, int], depth: int) -> int:
     """Instructions that each warpgroup of a group issues for a product, `depth` values deep."""
-    rows, columns, gone = p.lengths(tiles)
+    rows, columns, gone = as_written(p, tiles)
     own = max(1, rows // (WARP_ROWS * warps))
     return own * -(-columns // COLUMNS) * -(-gone // depth)
 
@@ -146,17 +157,16 @@ def crossed(kernel: Kernel) -> frozenset[Node]:
     every = list(postorder(kernel.terms))
     found = set[Node]()
     for n, c in kernel.contractions.items():
-        left = c.sides[0]
-        if not c.is_product or (len(left) == 1 and is_operand(left[0], c.parts)):
+        if not c.is_product or _lies(c, 0):
             continue
         inside = set(postorder([n]))
         others = {a for m in every if m not in inside for a in m.args}
-        if any(m in others and kernel.stream.carried(m.axes) for m in _reads(left)):
+        if any(m in others and kernel.stream.carried(m.axes) for m in readings(c.sides[0])):
             found.add(n)
     return frozenset(found)
 
 
-def _reads(factors: Sequence[Node]) -> Iterator[Node]:
+def readings(factors: Sequence[Node]) -> Iterator[Node]:
     """The readings that factors are computed from value by value."""
     return filter(is_read, preorder(factors, lambda m: not is_read(m) and m.op not in REDUCTIONS))
 
@@ -178,12 +188,13 @@ def fed(
         crossed: whether its rows are read in two layouts. Triton then swizzles them for neither,
             and the rows of a fragment lie in the same banks.
     """
-    rows, columns, gone = p.lengths(tiles)
+    rows, columns, gone = as_written(p, tiles)
     high = int(machine.granules["mma_rows"].value) if "mma_rows" in machine.granules else 0
     if dtype == "fp32" or high < WARPGROUP_ROWS or rows < high:
         return 1.0
-    left, _ = p.sides
-    lies = len(left) == 1 and is_operand(left[0], p.parts)
+    turned = turns(p, tiles)
+    lies = turned or _lies(p, 0)
+    crossed = crossed and not turned
     values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if lies else 0)
     values += FRAGMENT_ROWS * rows if crossed else 0
     reading = values * gone * ITEM_BYTES[dtype] / machine.register_rate

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from napkin.algebra.contraction import Contraction
+from napkin.algebra.contraction import Contraction, Key
 from napkin.algebra.terms import is_read
 from napkin.count.alignment import Alignment
 from napkin.count.traffic import ITEM_BYTES
@@ -76,9 +76,31 @@ def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:
     return () if all(c.lies(0) for c in before) else inside
 
 
+def turns(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
+    """Whether a product is written as that of its operands transposed, the right one first.
+
+    Its rows are computed value by value from tiles that lie the other way, and its columns are read
+    as they are. A warpgroup takes rows that are computed from registers, which Triton fills from
+    shared memory in pieces, and it copies what they are computed from value by value (3.6 and 3.9,
+    sm_90). Columns that are computed pass through shared memory once, as they lie.
+    """
+    if p.dtype or p.lies(0) or not p.lies(1):
+        return False
+    if math.prod(lengths[k] for k in p.columns) < WARPGROUP_ROWS:
+        return False
+    own, wanted = ([k for k in keys if lengths[k] > 1] for keys in (p.spans[0], (*p.rows, *p.gone)))
+    return own != wanted and not any(n.op in REDUCTIONS for n in postorder(p.sides[0]))
+
+
+def as_written(p: Contraction[str], tiles: Mapping[str, int]) -> tuple[int, int, int]:
+    """Rows, columns and depth of a product as its instructions take them."""
+    rows, columns, gone = p.lengths(tiles)
+    return (columns, rows, gone) if turns(p, tiles) else (rows, columns, gone)
+
+
 def issued(p: Contraction[str], warps: int, tiles: Mapping[str, int], depth: int) -> int:
     """Instructions that each warpgroup of a group issues for a product, `depth` values deep."""
-    rows, columns, gone = p.lengths(tiles)
+    rows, columns, gone = as_written(p, tiles)
     own = max(1, rows // (WARP_ROWS * warps))
     return own * -(-columns // COLUMNS) * -(-gone // depth)
 
@@ -122,12 +144,12 @@ def crossed(kernel: Kernel) -> frozenset[Node]:
     for c in (c for c in kernel.products if not c.lies(0)):
         inside = set(postorder([c.node]))
         others = {a for m in every if m not in inside for a in m.args}
-        if any(m in others and kernel.stream.carried(m.axes) for m in _reads(c.sides[0])):
+        if any(m in others and kernel.stream.carried(m.axes) for m in readings(c.sides[0])):
             found.add(c.node)
     return frozenset(found)
 
 
-def _reads(factors: Sequence[Node]) -> Iterator[Node]:
+def readings(factors: Sequence[Node]) -> Iterator[Node]:
     """The readings that factors are computed from value by value."""
     return filter(is_read, preorder(factors, lambda m: not is_read(m) and m.op not in REDUCTIONS))
 
@@ -149,11 +171,14 @@ def fed(
         crossed: whether its rows are read in two layouts. Triton then swizzles them for neither,
             and the rows of a fragment lie in the same banks.
     """
-    rows, columns, gone = p.lengths(tiles)
+    rows, columns, gone = as_written(p, tiles)
     high = int(machine.granules["mma_rows"].value) if "mma_rows" in machine.granules else 0
     if dtype == "fp32" or high < WARPGROUP_ROWS or rows < high:
         return 1.0
-    values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if p.lies(0) else 0)
+    turned = turns(p, tiles)
+    crossed = crossed and not turned
+    own = turned or p.lies(0)
+    values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if own else 0)
     values += FRAGMENT_ROWS * rows if crossed else 0
     reading = values * gone * ITEM_BYTES[dtype] / machine.register_rate
     return max(1.0, reading / (2 * rows * columns * gone / machine.peak(dtype)))

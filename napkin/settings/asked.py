@@ -96,6 +96,13 @@ class Asked:
         )
 
     @cached_property
+    def finishing_bytes(self) -> int:
+        """Bytes that are read after the loops."""
+        last = [(t, n) for t, n in self.values if t.direction == "read"]
+        last = [(t, n) for t, n in last if t.tensor in self.of.finishing]
+        return sum(stored_bytes(n, self.of.dtypes[t.tensor]) for t, n in last)
+
+    @cached_property
     def emitted(self) -> int:
         """Values that loops of products store, chunk by chunk."""
         stored = [n for t, n in self.values if t.direction == "write" and t.streamed]

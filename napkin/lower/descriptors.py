@@ -25,10 +25,10 @@ from napkin.ir.whole_numbers import length
 from napkin.lower.dots import dot_of
 from napkin.lower.launch import ROW_BYTES, contiguous, fits
 from napkin.lower.program import Program
+from napkin.target import MAX_BOX
 
 MAX_RANK = 5
-MAX_BOX = 256
-"""Axes of a tensor, and positions of a box along each."""
+"""Axes of a tensor, at most."""
 
 
 def in_boxes(program: Program) -> Program:

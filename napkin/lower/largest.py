@@ -1,17 +1,20 @@
-"""The largest tensor that a kernel's statements form.
+"""The tensors that a kernel's statements form, and which of them Triton takes.
 
-Triton's tensors have at most `MAX_TENSOR` values, those included that exist only between two
-operators: factors that are multiplied out before a sum, above all.
+They have at most `MAX_TENSOR` values, those included that exist only between two operators: factors
+that are multiplied out before a sum, above all. And operands of products may be too large to be
+transposed (`Target.transposes`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from napkin.count.matrix_products import turns
 from napkin.derive.kernel import tile_axes
 from napkin.ir.node import Node, inside_sums, postorder
-from napkin.lower.dots import Dot, contracted
+from napkin.lower.dots import Dot, contracted, transposed
 from napkin.lower.program import Program
+from napkin.target import Target
 
 MAX_TENSOR = 2**20
 """Values of a tensor, at most (`triton.language.core.TRITON_MAX_TENSOR_NUMEL`)."""
@@ -29,9 +32,10 @@ class Tensors:
     shapes: tuple[tuple[int, ...], ...]
     sums: tuple[Node, ...]
 
-    def formed(self, program: Program, tile: int, tensor: int) -> bool:
+    def formed(self, program: Program, tile: int, tensor: int, target: Target, item: int) -> bool:
         """Whether at the tiles of `program` no product that is summed has more values than `tile`,
-        where no matrix product does that, and nothing else more than `tensor`."""
+        where no matrix product does that, and nothing else more than `tensor`; and whether a target
+        reads operands of `item` bytes a value, or of 8 bits, as what they are."""
         if any(program.span(dims) > tensor for dims in self.shapes):
             return False
         found = [contracted(program, n) for n in self.sums]
@@ -39,7 +43,12 @@ class Tensors:
             return False
         dots = [c for c in found if c.is_product]
         sides = (dims for c in dots for dims in (*c.spans, (*c.rows, *c.columns)))
-        return all(program.span(dims) <= tensor for dims in sides)
+        return all(program.span(dims) <= tensor for dims in sides) and all(
+            target.transposes((program.span(others), program.span(c.gone)), 1 if c.dtype else item)
+            for c in dots
+            for side, others in enumerate((c.rows, c.columns))
+            if transposed(c, side) != turns(c, program.extents)
+        )
 
 
 def tensors_of(program: Program) -> Tensors:

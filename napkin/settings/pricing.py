@@ -354,6 +354,7 @@ class Pricing:
             moved=tiled.accesses[2],
             divisions=of.divisions,
             stored_bytes=tiled.stored_bytes,
+            finishing_bytes=tiled.finishing_bytes,
             emitted=tiled.emitted,
             added_bytes=tiled.added_bytes,
             zeroed_bytes=of.zeroed_bytes,

@@ -267,13 +267,15 @@ class Separating:
         def mixed(e: Any) -> bool:
             return all(by_side(e)) and bool(results & e.free_symbols)
 
-        powers = [f for f in sympy.Mul.make_args(term) if isinstance(f, sympy.exp) and mixed(f)]
-        rest = sympy.Mul(*(f for f in sympy.Mul.make_args(term) if f not in powers))
+        factors: tuple[Any, ...] = sympy.Mul.make_args(term)
+        powers: list[Any] = [f for f in factors if isinstance(f, sympy.exp) and mixed(f)]
+        rest: Any = sympy.Mul(*(f for f in factors if f not in powers))
         if any(map(mixed, rest.atoms(sympy.exp))):
             raise NotSeparable("sum", "an exponential that is no factor of it has no bound so far")
         if all(self._bounded(g, term, p.args[0]) for p in powers):
             return term, None
-        a, b = additive(separate(sympy.Add(*(p.args[0] for p in powers))), by_side, "exp")
+        exponent: Any = sympy.Add(*(p.args[0] for p in powers))
+        a, b = additive(separate(exponent), by_side, "exp")
         top = self._largest(g, self._exponents(g, term, a, "max")[-1])
         some = pointwise("greater", (top, number(FLOOR)))
         symbol = g.meaning.symbol(top)
@@ -292,6 +294,7 @@ class Separating:
         a, b = additive(separate(exponent), by_side, "exp")
         if not all(self.carried(g.meaning.stands_for(s).axes) for s in a.free_symbols):
             raise NotSeparable("sum", "a result so far is no bound of other positions")
+        part: Any
         for part in sympy.Add.make_args(b):
             c, result = part.as_coeff_Mul()
             op, n = "max" if c.is_negative else "min", g.meaning.nodes.get(result)
@@ -313,7 +316,7 @@ class Separating:
     def _exponents(self, g: _Body, term: Any, a: Any, op: str) -> tuple[Node, Node]:
         """The exponents of a term as a node, at all positions and where the term is not 0."""
         plain = g.meaning.node(a)
-        return plain, g.meaning.kept(term, plain, worst(op))
+        return plain, g.meaning.where_kept(term, plain, worst(op))
 
     def _scaled_back(self, g: _Body, shifted: list[tuple[Any, Node | None]]) -> Node:
         """The sum of terms that are shifted, each with its factor."""
@@ -349,6 +352,7 @@ class Separating:
 
     def _deferred(self, g: _Body, parts: Parts) -> Node:
         """sum_k b_k(r) sum_x a_k(x), the factors b_k applied in the tail."""
+        power: Any
         for power in sympy.Mul(*(b for _, b in parts)).atoms(sympy.Pow):
             n = g.meaning.nodes.get(power.base)
             if n is not None and n.op in EXTREMA and power.exp.is_number and power.exp <= -2:

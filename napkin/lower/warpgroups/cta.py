@@ -260,12 +260,12 @@ class SpecialisedCta:
 
 
 def with_columns(program: Program) -> Program:
-    """The program with numbers of columns read beside boxes, where an iteration makes all of its
-    products: threads take them from shared memory where they compute with them, and none waits for
-    others that leave them there. What is computed of some in more than a few instructions is
-    computed by one thread for all, and these are read by themselves."""
+    """The program with numbers of columns, or of rows, read beside boxes, where an iteration makes
+    all of its products: threads take them from shared memory where they compute with them, and none
+    waits for others that leave them there. What is computed of those of columns in more than a few
+    instructions is computed by one thread for all, and these are read by themselves."""
     cta = SpecialisedCta(program)
-    if cta.sums or not cta.at_once:
+    if not cta.anew and (cta.sums or not cta.at_once):
         return program
     terms = [n for loop in program.loops for n in cta.of_columns(loop)]
     beside = lines(program)

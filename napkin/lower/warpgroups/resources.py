@@ -53,8 +53,11 @@ def shared_of(cta: SpecialisedCta) -> int:
 
 def _beside(cta: SpecialisedCta) -> int:
     """Bytes of what comes beside boxes."""
-    each = map(item_bytes, cta.program.beside)
-    return cta.stages * cta.program.extent(cta.columns[0]) * sum(each)
+    found = 0
+    for leaf in cta.program.beside:
+        values = cta.program.span(cta.program.shape(leaf)) * (cta.groups if cta.own(leaf) else 1)
+        found += cta.stages * values * item_bytes(leaf)
+    return found
 
 
 def _across(cta: SpecialisedCta) -> int:

@@ -39,7 +39,7 @@ def first(r: Rings) -> list[ast.stmt]:
     scope, cta = r.scope, r.cta
     stages, groups = sx.name(scope.stages), sx.const(cta.groups)
     out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each place")]
-    for n in cta.streamed:
+    for n in _boxes(r):
         count = sx.binary(stages, "*", groups) if cta.own(n) else stages
         out.append(r.ring(tensor_of(n), count, r.box(n)))
     for t, axes in r.program.stores.items():
@@ -53,6 +53,11 @@ def first(r: Rings) -> list[ast.stmt]:
     if cta.ping_pong:
         out.append(r.arrive(scope.order, 0))
     return out
+
+
+def _boxes(r: Rings) -> list[Node]:
+    """What comes in boxes with each chunk."""
+    return [*r.cta.streamed, *r.program.beside]
 
 
 def _place(r: Rings, leaf: Node, slot: Operand) -> Operand:
@@ -92,20 +97,27 @@ def loads(r: Rings) -> list[ast.stmt]:
     cta, scope = r.cta, r.scope
     slot, phase = map(sx.name, scope.slot())
     full = sx.method(scope.full(EVERY), "index", slot)
-    count = sx.chain("+", [_times(r, n) for n in cta.streamed])
-    if (item := item_bytes(cta.streamed[0])) > 1:  # those of all operands
-        count = sx.binary(count, "*", item)
+    boxes = _boxes(r)
     body = [
         r.wait(scope.free(EVERY), slot, sx.binary(1, "-", phase)),
-        ast.Expr(sx.call("mbarrier.expect", full, count)),
+        ast.Expr(sx.call("mbarrier.expect", full, _bytes(r, boxes))),
     ]
-    own = [n for n in cta.streamed if cta.own(n)]
+    own = [n for n in boxes if cta.own(n)]
     if own:
         copies = [r.own(), *(r.copy(n, full, _place(r, n, slot)) for n in own)]
         body.append(r.each_warpgroup(copies))
-    body += [r.copy(n, full, slot) for n in cta.streamed if n not in own]
+    body += [r.copy(n, full, slot) for n in boxes if n not in own]
     group = [*r.places.numbers(), *_over_chunks(r, body)]
     return [r.index_type(), sx.assign(scope.iteration, 0), *_over_groups(r, group, 1)]
+
+
+def _bytes(r: Rings, boxes: Sequence[Node]) -> Expr:
+    """Bytes of boxes that a chunk brings."""
+    found: list[Expr] = []
+    for item in dict.fromkeys(map(item_bytes, boxes)):
+        values = sx.chain("+", [_times(r, n) for n in boxes if item_bytes(n) == item])
+        found.append(sx.binary(values, "*", item) if item > 1 else values)
+    return sx.chain("+", found)
 
 
 def _times(r: Rings, leaf: Node) -> Expr:
@@ -178,20 +190,23 @@ def _added(r: Rings, names: Sequence[str]) -> list[ast.stmt]:
 
 def _anew(r: Rings) -> list[ast.stmt]:
     """The products of one chunk, made, and what is computed of them added. While one warpgroup does
-    so, others multiply; what it reads beside is on its way before it waits."""
+    so, others multiply; what it reads beside is in registers before its products are made."""
     (loop,), scope, inner = r.program.loops, r.scope, r.emitter.child()
     slot, phase = map(sx.name, scope.slot())
     dots = [x.product for x in r.cta.sums]
-    shared = r.cta.across(loop)
-    beside = reads(loop.steps.values()) - reads(shared) - {p for d in dots for p in d.parts}
-    for n in filter(beside.__contains__, postorder(loop.steps.values())):
+    shared, beside = r.cta.across(loop), r.program.beside
+    read = reads(loop.steps.values()) - reads(shared) - r.program.boxed.keys()
+    for n in filter(read.__contains__, postorder(loop.steps.values())):
         inner.define(n)
     out = [*inner.drain(), r.wait(scope.full(EVERY), slot, phase)]
     out += [r.begun(d, lambda n: _place(r, n, slot)) for d in dots]
     out += across(r, loop, inner)
-    for n in shared:
-        out.append(sx.assign(scope.value(n), inner.have[n]))
+    inner.have |= {n: r.view(n, _place(r, n, slot)) for n in beside}
+    inner.raw.update(beside)
+    for n in (*shared, *beside):
+        out.append(sx.assign(scope.value(n), inner.value(n)))
         inner.have[n] = sx.name(scope.value(n))
+    inner.raw.difference_update(beside)
     values = {d: scope.value(d.node) for d in dots}
     out += [waited([*values.values()], 0), r.arrive(scope.free(EVERY), slot)]
     for d, name in values.items():

@@ -30,6 +30,10 @@ NARROW_DEPTH = 32
 where 8 bits are converted to 16: Triton gives a thread four such values along the depth, and sums
 over a depth of 16 came out twice as large as they are (H200, Triton 3.6)."""
 
+EXACT_SUM = 128
+"""Products of fp8 that Hopper's tensor cores add up before the sum goes on in float32: they keep
+some 14 bits of it (arXiv 2412.19437, section 3.3.2, which takes 128 too)."""
+
 Key = TypeVar("Key", str, int)
 """An axis, or a dimension of tiles."""
 

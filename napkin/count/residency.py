@@ -5,12 +5,12 @@ rest. In values or bytes of one group, for given tiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
-from napkin.algebra.contraction import MIN_DOT, Contraction
+from napkin.algebra.contraction import EXACT_SUM, MIN_DOT, Contraction
 from napkin.algebra.terms import is_operand, is_read
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.ir.node import LEAVES, REDUCTIONS, Node, inside_sums, over, postorder
@@ -41,7 +41,8 @@ class LiveSet:
         windowed: whether operands are read in windows, which no tensor descriptor serves.
         converted: operands that are read in a type of their own, in the product's (registers and
             shared memory), beside how they lie in memory (a streamed operand).
-        partial: accumulators of products of fp8, which Hopper sums up in parts (registers).
+        partial: accumulators of products of fp8, which Hopper sums up in parts (registers), with
+            the depth of each that is one part if it is short; () where it is added to something.
         narrow: the reduced axes of products of operands that are read in 8 bits.
         across: of kernels without products, what each reduction holds: arrays of which it is
             computed, and of which something is that reads its result (registers, float32); in a
@@ -61,7 +62,7 @@ class LiveSet:
     rounded: tuple[Axes, ...] = ()
     windowed: bool = False
     converted: tuple[Axes, ...] = ()
-    partial: tuple[Axes, ...] = ()
+    partial: tuple[tuple[Axes, Axes], ...] = ()
     narrow: frozenset[Axes] = frozenset()
     across: tuple[tuple[Axes, ...], ...] = ()
     waited: bool = False
@@ -120,12 +121,18 @@ def live_set(kernel: Kernel) -> LiveSet:
         rounded=_distinct([*(p.axes for p in computed), *joined]),
         windowed=any(slides(p) for p in operands),
         converted=_distinct(p.axes for p in converted),
-        partial=_distinct(c.node.axes for c in products if c.dtype == "fp8"),
+        partial=_distinct(_partial(every, c) for c in products if c.dtype == "fp8"),
         narrow=frozenset(c.gone for c in products if c.least_depth > MIN_DOT),
         across=_distinct(tuple(n.axes for part in held for n in part) for held in across),
         waited=any(kernel.stream.carried(n.axes) for _, held in across for n in held),
         together=() if loops.axes else _distinct(_met(kernel, {c.node for c in products})),
     )
+
+
+def _partial(every: Sequence[Node], c: Contraction[str]) -> tuple[Axes, Axes]:
+    """The axes of a product, and its depth; () where the product begins with a sum."""
+    added = any(n.op == "add" and c.node in n.args for n in every) and not c.outside
+    return c.node.axes, () if added else c.gone
 
 
 def _met(kernel: Kernel, products: Collection[Node]) -> Iterator[tuple[Axes, ...]]:
@@ -274,7 +281,8 @@ def register_bytes(h: LiveSet, tiles: Mapping[str, int], copies: Copies = NO_COP
     inside = max(inside, *(sum(extent(axes, tiles) for axes in each) for each in held), 0)
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
     converted = CONVERTED_BYTES * max((extent(axes, tiles) for axes in h.converted), default=0)
-    states = sum(extent(axes, tiles) for axes in (*h.states, *h.partial))
+    parts = [a for a, depth in h.partial if not depth or extent(depth, tiles) > EXACT_SUM]
+    states = sum(extent(axes, tiles) for axes in (*h.states, *parts))
     return max(4 * (states + inside) + converted + addresses, _gathered_bytes(h, tiles))
 
 

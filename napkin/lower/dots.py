@@ -14,10 +14,6 @@ from napkin.lower.program import Program
 Dot = Contraction[int]
 """A sum in the tile dimensions of a loop program."""
 
-EXACT_SUM = 128
-"""Products of fp8 that Hopper's tensor cores add up before the sum goes on in float32: they keep
-some 14 bits of it (arXiv 2412.19437, section 3.3.2, which takes 128 too)."""
-
 
 def contracted(program: Program, n: Node) -> Dot:
     """A sum on the tile of a program."""

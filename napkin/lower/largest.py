@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from napkin.count.matrix_products import turns
 from napkin.derive.kernel import tile_axes
 from napkin.ir.node import Node, inside_sums, postorder
 from napkin.lower.dots import Dot, contracted, transposed
@@ -46,7 +47,7 @@ class Tensors:
             target.transposes((program.span(others), program.span(c.gone)), 1 if c.dtype else item)
             for c in dots
             for side, others in enumerate((c.rows, c.columns))
-            if transposed(c, side)
+            if transposed(c, side) != turns(c, program.extents)
         )
 
 

@@ -139,7 +139,7 @@ class Labelled:
         self.continued = continued(kernel) if dtype != "fp32" else ()
         may_wait = dtype != "fp32" and machine.target.has_warpgroups
         self.serial = serial(kernel) if may_wait else ()
-        self.links, self.products = links(kernel), kernel.products
+        self.links = links(kernel)
         self.moved = tuple(self._moved(transfers(kernel)))
         self.counts = _added_up(kernel, sizes)
         kinds = [c for c, _ in self.counts]

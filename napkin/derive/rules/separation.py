@@ -267,8 +267,9 @@ class Separating:
         def mixed(e: Any) -> bool:
             return all(by_side(e)) and bool(results & e.free_symbols)
 
-        powers = [f for f in sympy.Mul.make_args(term) if isinstance(f, sympy.exp) and mixed(f)]
-        rest = sympy.Mul(*(f for f in sympy.Mul.make_args(term) if f not in powers))
+        factors: tuple[Any, ...] = sympy.Mul.make_args(term)
+        powers: list[Any] = [f for f in factors if isinstance(f, sympy.exp) and mixed(f)]
+        rest = sympy.Mul(*(f for f in factors if f not in powers))
         if any(map(mixed, rest.atoms(sympy.exp))):
             raise NotSeparable("sum", "an exponential that is no factor of it has no bound so far")
         if all(self._bounded(g, term, p.args[0]) for p in powers):
@@ -292,7 +293,8 @@ class Separating:
         a, b = additive(separate(exponent), by_side, "exp")
         if not all(self.carried(g.meaning.stands_for(s).axes) for s in a.free_symbols):
             raise NotSeparable("sum", "a result so far is no bound of other positions")
-        for part in sympy.Add.make_args(b):
+        parts: tuple[Any, ...] = sympy.Add.make_args(b)
+        for part in parts:
             c, result = part.as_coeff_Mul()
             op, n = "max" if c.is_negative else "min", g.meaning.nodes.get(result)
             known = {g.meaning.nodes[s]: s for s in a.free_symbols if s in g.meaning.nodes}

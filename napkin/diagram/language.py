@@ -13,6 +13,7 @@ from napkin.ir.array import Array, Operand, applied, lifted, real_beyond_int32, 
 from napkin.ir.infer import DTYPES, pointwise
 from napkin.ir.names import axis_names
 from napkin.ir.node import node
+from napkin.ir.selecting import position
 from napkin.ir.whole_numbers import plus, times, whole
 from napkin.ir.windows import Span, check_window
 
@@ -26,7 +27,7 @@ def size(axis: str) -> Array:
 def index(axis: str) -> Array:
     """The position along an axis: 0, 1, 2, ..."""
     (name,) = axis_names(axis, f"index({axis!r})") or ("",)
-    return Array(node("index", params=(name,), axes=(name,), kind="int"))
+    return Array(position(name))
 
 
 def take(table: Array, /, **positions: Operand) -> Array:

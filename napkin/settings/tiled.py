@@ -169,7 +169,7 @@ class Tiled(Asked):
         of = self.of
         fixed, streamed, largest = operand_bytes(of.live, self.tiles, of.dtypes)
         converted = sum(extent(axes, self.tiles) for axes in of.live.converted)
-        turned = [p for p in of.products if turns(p, self.tiles)]
+        turned = [p for p in of.kernel.products if turns(p, self.tiles)]
         converted += sum(extent(p.spans[0], self.tiles) for p in turned)
         known = {t for t, _ in of.live.streamed_operands}
         more = {n for p in turned for n in readings(p.sides[0]) if tensor_of(n) not in known}
@@ -272,7 +272,7 @@ class Tiled(Asked):
     @cached_property
     def rows(self) -> int:
         """Of the smallest product; 0 where there is none."""
-        return min((as_written(p, self.tiles)[0] for p in self.of.products), default=0)
+        return min((as_written(p, self.tiles)[0] for p in self.of.kernel.products), default=0)
 
     def waited(self, stages: int, warps: int) -> int:
         """Matrix instructions of a chunk that a warpgroup waits for one by one."""

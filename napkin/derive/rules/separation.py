@@ -351,6 +351,10 @@ class Separating:
 
     def _deferred(self, g: _Body, parts: Parts) -> Node:
         """sum_k b_k(r) sum_x a_k(x), the factors b_k applied in the tail."""
+        for power in sympy.Mul(*(b for _, b in parts)).atoms(sympy.Pow):
+            n = g.meaning.nodes.get(power.base)
+            if n is not None and n.op in EXTREMA and power.exp.is_number and power.exp <= -2:
+                raise NotSeparable(g.f.op, "a power of its body may overflow before it is scaled")
         terms: list[Node] = []
         for a, b in parts:
             inner = self._folded(g, a)

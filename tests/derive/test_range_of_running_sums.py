@@ -1,5 +1,5 @@
-"""Exponentials that no result beside them keeps in range: exp(X - max 2X) of a chunk of large
-negative X is infinite for a while, and infinity times a rescale of 0 is no number."""
+"""Bodies that leave the range of floats for a while: exp(X - max 2X) of a chunk of large negative X is
+infinite before the largest is seen, and infinity times a rescale of 0 is no number."""
 
 from __future__ import annotations
 
@@ -83,3 +83,16 @@ def test_a_bound_that_the_body_has_needs_no_other() -> None:
 
     states = with_a_sink.stream("x").kernel.stream.passes[0].states
     assert not [s.name for s in states if "top" in s.name]
+
+
+def test_a_square_of_shares_of_the_largest_divides_first() -> None:
+    """A norm that is scaled by the largest is written so because X * X overflows."""
+
+    @nk.diagram("n x -> n")
+    def norm(X: Any) -> Any:
+        return nk.reduce((X / largest(abs(X))) ** 2, "sum", over="x") ** 0.5
+
+    with pytest.raises(nk.Refusal, match="may overflow before it is scaled"):
+        norm.stream("x")
+    X = np.random.default_rng(6).normal(size=(3, 12)) * np.float64(1e200)
+    assert breach(norm.stream("x", passes=2).kernel, {"X": X}, SIZES, (5, 7)) is None

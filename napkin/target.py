@@ -49,8 +49,8 @@ class Target:
         From Hopper on, a tile lies in shared memory in boxes. Triton lists the boxes down the first
         dimension before those along the second, of a tile and of its transpose alike: so where
         there are several both ways, what one order has stored is read in the other, and all values
-        are wrong (`nvmmaSharedToLinearLayout`, seen in Triton 3.6 and 3.9; since tiles of more than
-        256 rows are taken, pull request 6776). Strides decide which dimension lies in rows.
+        are wrong (`nvmmaSharedToLinearLayout` in Triton 3.6 and 3.9; since it takes tiles of more
+        than 256 rows, pull request 6776). Strides decide which dimension lies in rows.
         """
         short, long = sorted(tile)
         return not self.has_descriptors or long <= MAX_BOX or short * item_bytes <= LINE

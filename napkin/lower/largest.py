@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from napkin.count.matrix_products import turns
 from napkin.derive.kernel import tile_axes
 from napkin.ir.node import Node, inside_sums, postorder
+from napkin.lower.descriptors import ITEM
 from napkin.lower.dots import Dot, contracted, transposed
 from napkin.lower.program import Program
+from napkin.lower.warpgroups.cta import ROWS
 from napkin.target import Target
 
 MAX_TENSOR = 2**20
@@ -43,12 +45,20 @@ class Tensors:
             return False
         dots = [c for c in found if c.is_product]
         sides = (dims for c in dots for dims in (*c.spans, (*c.rows, *c.columns)))
-        return all(program.span(dims) <= tensor for dims in sides) and all(
-            target.transposes((program.span(others), program.span(c.gone)), 1 if c.dtype else item)
-            for c in dots
-            for side, others in enumerate((c.rows, c.columns))
-            if transposed(c, side) != turns(c, program.extents)
-        )
+        if any(program.span(dims) > tensor for dims in sides):
+            return False
+        return all(_read(program, c, target, 1 if c.dtype else item) for c in dots)
+
+
+def _read(program: Program, c: Dot, target: Target, item: int) -> bool:
+    """Whether a target reads the operands of a product as what they are, which lie in shared memory
+    where an instruction has the rows of a warpgroup."""
+    rows, columns, depth = map(program.span, (c.rows, c.columns, c.gone))
+    turned = turns(c, program.extents)
+    if item > ITEM or (columns if turned else rows) < ROWS:  # of float32 none is multiplied so
+        return True
+    sides = [n for side, n in enumerate((rows, columns)) if transposed(c, side) != turned]
+    return all(target.transposes((n, depth), item) for n in sides)
 
 
 def tensors_of(program: Program) -> Tensors:

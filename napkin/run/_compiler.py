@@ -139,8 +139,10 @@ def _in_gluon(
     for name, kind in signature.items():
         if found := re.fullmatch(r"tensordesc<(\w+)\[(.*)\]>", kind):
             box = [int(n) for n in found[2].split(",")]
-            item = gl.float32 if found[1] == "fp32" else gl.float16
-            laid[name] = f"tensordesc<{found[1]}{box},{layout_of(box, item)!r}>"
+            layout = layout_of(
+                box, {"fp32": gl.float32, "fp8e4nv": gl.float8e4nv}.get(found[1], gl.float16)
+            )
+            laid[name] = f"tensordesc<{found[1]}{box},{layout!r}>"
     by_place = {(names.index(name),): value for name, value in constants.items()}
     return GluonASTSource(kernel, laid, by_place, attributes)
 

@@ -315,11 +315,9 @@ class Meaning(Container[Node]):
         return value
 
     def _sum(self, expression: Any) -> Node:
-        plus = [a for a in expression.args if not a.could_extract_minus_sign()]
-        minus = [-a for a in expression.args if a.could_extract_minus_sign()]
         key = sympy.default_sort_key
-        plus.sort(key=key)
-        minus.sort(key=key)
+        plus = sorted((a for a in expression.args if not a.could_extract_minus_sign()), key=key)
+        minus = sorted((-a for a in expression.args if a.could_extract_minus_sign()), key=key)
         if plus:
             total = joined("add", map(self.node, plus))
         else:

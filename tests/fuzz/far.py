@@ -19,8 +19,8 @@ def exponents(d: Drawing) -> Ref:
     top = d.rng.choice(("max", "min", "mean", "logsumexp", "sum"))
     result = d.step(top, d.step("mul", d.rng.choice((X, X, Y)), b, public=False), over=x)
     off = d.step("sub", d.step("mul", X, a, public=False), result, public=False)
-    power = d.step("exp", off, public=False, infinite=True)
     way = d.rng.choice(("plain", "weighed", "log", "two", "seen", "entropy"))
+    power = d.step("exp", off, public=False, infinite=way not in {"two", "entropy"})
     if way == "weighed":
         power = d.step("mul", power, Y, public=False, infinite=True)
     if way == "two":

@@ -180,6 +180,8 @@ class _Run:
                         inside |= self._table(leaf, here)
                 moving = [*(leaf.axes for leaf in loaded), *(e.node.axes for e in step.emits)]
                 self._hold(held + sum(self._size(axes, here) for axes in moving))
+                if s.twin:  # of whose positions pairs are formed
+                    part |= dict.fromkeys(s.twin.names, part[s.twin.axis])
                 states, emitted = advance(now, states, inside, part, self.sizes, self.scalars, box)
                 for e, value in zip(step.emits, emitted, strict=True):
                     self._write(e, value, here)

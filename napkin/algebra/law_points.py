@@ -195,6 +195,7 @@ _DRAW = {
     "normal": lambda rng, shape: rng.normal(size=shape),
     "far": lambda rng, shape: 1e6 + rng.normal(size=shape),
     "repeated": lambda rng, shape: rng.choice([-2.0, -1.0, -0.0, 0.0, 1.0, 2.0], size=shape),
+    "steep": lambda rng, shape: rng.choice([-900.0, 900.0], size=shape) + rng.normal(size=shape),
     "rational": _rational,
     "infinite": _with_infinities,
 }  # fmt: skip
@@ -210,6 +211,7 @@ def points(
     """Points for terms: of every kind of values, and with axes of 1, 2, 3 and no positions."""
     room = Room(roots, same_size, splits)
     wanted = [("normal", (3, 2)), ("far", (2, 3)), ("repeated", (3, 2)), ("normal", (1,))]
+    wanted += [("steep", (2, 3))]  # of which no exponential is a float
     wanted += [("rational", (2, 3)), *([("infinite", (3, 2))] if infinite else [])]
     wanted += [("normal", (0,))] if empty and not splits else []
     for seed, (what, lengths) in enumerate(wanted):

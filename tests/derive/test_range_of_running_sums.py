@@ -10,6 +10,8 @@ import pytest
 from fold_law import breach
 
 import napkin as nk
+from napkin.algebra import rule
+from napkin.derive.exponents import Exponents
 from napkin.diagram.diagram import Diagram
 
 SIZES = {"n": 3, "x": 12}
@@ -107,3 +109,13 @@ def test_a_square_of_shares_of_the_largest_divides_first() -> None:
         norm.stream("x")
     X = np.random.default_rng(6).normal(size=(3, 12)) * np.float64(1e200)
     assert breach(norm.stream("x", passes=2).kernel, {"X": X}, SIZES, (5, 7)) is None
+
+
+def test_the_law_is_run_where_exponentials_leave_the_range_of_floats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rule, "VERIFYING", True)
+    below_the_largest_of_twice.stream("x")
+    monkeypatch.setattr(Exponents, "shifted", lambda self, term, results: (term, None))
+    with pytest.raises(rule.LawError, match="steep values"):
+        below_the_largest_of_twice.stream("x")

@@ -307,7 +307,7 @@ class Meaning(Container[Node]):
         pair = (value, number(other)) if positive else (number(other), value)
         return pointwise("where", (test, *pair))
 
-    def kept(self, expression: Any, value: Node, other: float) -> Node:
+    def where_kept(self, expression: Any, value: Node, other: float) -> Node:
         """A node where the conditions of the chunk in a product hold, and a number elsewhere."""
         found = by_side(expression)[0] & self._indicators.keys()
         for indicator in sorted(found, key=lambda s: s.name):

@@ -97,7 +97,7 @@ class Exponents:
     def _exponents(self, term: Any, a: Any, op: str) -> tuple[Node, Node]:
         """The exponents of a term as a node, at all positions and where the term is not 0."""
         plain = self.meaning.node(a)
-        return plain, self.meaning.kept(term, plain, worst(op))
+        return plain, self.meaning.where_kept(term, plain, worst(op))
 
     def _grows(self, n: Node) -> bool:
         """Whether a term so far moves one way alone: an extremum over the chunks, or of such."""

@@ -63,7 +63,7 @@ class Exponents:
 
     def _largest(self, exponents: Node) -> Node:
         """The largest exponent of a body, folded in its pass."""
-        top = along("max", exponents, over(self.f), (FLOOR,))
+        top = along("max", carrying(exponents, over(self.f)), over(self.f), (FLOOR,))
         name = self.folding.names.get(self.f, self.f.op)
         self.folding.names.setdefault(top, f"{name}_top")
         return self.folding.found_for(top, self.f, self.p)
@@ -94,12 +94,10 @@ class Exponents:
             return None
         return next((e for m in n.args if (e := self._bound_of(op, m, bodies)) is not None), None)
 
-    def _exponents(self, term: Any, a: Any, op: str) -> tuple[Node, Node, Node]:
-        """The exponents of a term as a node: at all positions, where the term is not 0, and so with
-        every axis that the sum removes."""
+    def _exponents(self, term: Any, a: Any, op: str) -> tuple[Node, Node]:
+        """The exponents of a term as a node, at all positions and where the term is not 0."""
         plain = self.meaning.node(a)
-        kept = self.meaning.where_kept(term, plain, worst(op))
-        return plain, kept, carrying(kept, over(self.f))
+        return plain, self.meaning.where_kept(term, plain, worst(op))
 
     def _grows(self, n: Node) -> bool:
         """Whether a term so far moves one way alone: an extremum over the chunks, or of such."""

@@ -78,6 +78,17 @@ def test_a_row_of_which_nothing_is_seen_is_0() -> None:
     assert breach(kernel, {"X": X, "Y": Y}, SIZES, (5, 7)) is None
 
 
+def test_exponents_that_lack_an_axis_of_the_sum() -> None:
+    @nk.diagram("n x, x -> ()")
+    def below(X: Any, B: Any) -> Any:
+        return nk.reduce(nk.exp(B - nk.reduce(X, "max", over="n x")) * X, "sum", over="n x")
+
+    rng = np.random.default_rng(7)
+    far = np.where(np.arange(12) < 5, -900.0, 0.0)
+    arrays = {"X": rng.normal(size=(3, 12)) + far, "B": rng.normal(size=12) + far[::-1]}
+    assert breach(below.stream("x").kernel, arrays, SIZES, (5, 7)) is None
+
+
 def test_a_bound_that_the_body_has_needs_no_other() -> None:
     """Softmax holds one maximum, also where a sink joins it, and multiplied by a number."""
 

@@ -231,13 +231,20 @@ class Separating:
         return pointwise(op, (self._folded(g, a), g.meaning.node(b)))
 
     def _summed(self, g: Body, parts: Parts) -> Node:
-        nodes = g.meaning.nodes
-        must = {s for s in running_symbols(g.body) if s in nodes and self.folding.uses(nodes[s])}
-        exponents = Exponents(self.folding, g)
+        exponents, must = Exponents(self.folding, g), self._must(g)
         terms = sympy.Add.make_args(g.body) if must else ()
         shifted = [exponents.shifted(t, must) for t in terms]
         if any(factor is not None for _, factor in shifted):
             return self._scaled_back(g, shifted)
+        return self._held_or_deferred(g, parts)
+
+    def _must(self, g: Body) -> set[Any]:
+        """The results that a sum has to hold running."""
+        nodes = g.meaning.nodes
+        return {s for s in running_symbols(g.body) if s in nodes and self.folding.uses(nodes[s])}
+
+    def _held_or_deferred(self, g: Body, parts: Parts) -> Node:
+        must = self._must(g)
         running = must | self._asked(g.meaning)
         if not running:
             return self._deferred(g, parts)
@@ -257,7 +264,7 @@ class Separating:
         self._note(g, [(body, factors[f]) for f, body in by.items()], deferred=factors.values())
         terms: list[Node] = []
         for factor, body in by.items():
-            inner = self._summed(replace(g, body=body), separate(body))
+            inner = self._held_or_deferred(replace(g, body=body), separate(body))
             terms.append(inner if factor is None else scaled(inner, factor))
         return added(terms)
 

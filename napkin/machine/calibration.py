@@ -32,6 +32,7 @@ class Constants:
         l2_apart: that of L2 where groups are of different lengths, which read a chunk one after
             another and not at once.
         l2_adds: that of L2 where groups add float32 values to what memory holds.
+        l2_bulk_adds: that where a warp adds them box by box, while warpgroups compute.
         streamed: bytes/s that one multiprocessor takes from DRAM, however few there are.
         stall: clocks of a multiprocessor for each of arithmetic that products wait for.
         special_slots: instructions that one special function counts as there.
@@ -83,6 +84,7 @@ class Constants:
     l2_share: float
     l2_apart: float
     l2_adds: float
+    l2_bulk_adds: float
     tensor_share: float
     streamed: float
     stall: float

@@ -23,8 +23,8 @@ from napkin.lower.emit_reductions import operand
 from napkin.lower.places import Places
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
-from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.cta import Delayed
+from napkin.lower.syntax import Expr, Operand
+from napkin.lower.warpgroups.cta import Crossed, Delayed
 from napkin.lower.warpgroups.emit_gluon import Alone
 from napkin.lower.warpgroups.rings import Rings, waited
 
@@ -91,6 +91,8 @@ class Rows:
             out += self._stream(i, loop)
         if cta.left:
             out += self._delayed(self._work(self.program.loops[-1]))
+        if cta.crossing:  # others multiply what this one holds, where its results will lie
+            out += [self.rings.arrive(scope.ended, 0), self.rings.wait(scope.ended, 0, 0)]
         return [*out, comment("tail"), *self.loops.tail(), *self.rings.stored()]
 
     def _stream(self, index: int, loop: Loop) -> list[ast.stmt]:
@@ -148,8 +150,73 @@ class Rows:
                 else:
                     kept.append((x, value))
             done = stage
-        out += [*inner.drain(), *self._finish_delayed(work, begun)]
+        crossing = [self._cross(x, inner) for x in self.cta.crossed(loop)]
+        beside = self.cta.groups * len(crossing)
+        out += [*inner.drain(), *(s for both in crossing for s in both[0])]
+        out += self._finish_delayed(work, begun, beside)
+        out += [s for both in crossing for s in both[1]]
         return [*out, *(s for x, value in kept for s in self._leave(x, value, inner)), *after]
+
+    def _cross(self, x: Crossed, inner: Emitter) -> tuple[list[ast.stmt], list[ast.stmt]]:
+        """The rows of a chunk's sum left to all warpgroups, and this one's part of their product
+        begun; and that part as it is done, handed to the warp that adds."""
+        rings, scope, groups = self.rings, self.scope, self.cta.groups
+        slot, phase = map(sx.name, scope.slot())
+        rows, sums = scope.rows(x.tensor), scope.value(x.product.node)
+        value = operand(inner, x.product, 0)
+        each: list[Operand] = [scope.warpgroup]
+        for k in range(1, groups):
+            each.append(sx.binary(sx.binary(scope.warpgroup, "+", k), "%", groups))
+        places = [sx.binary(slot, "*", groups, "+", which) for which in each]
+        begun = [
+            *inner.drain(),
+            rings.wait(scope.free(rows), places[0], sx.binary(1, "-", phase)),
+            ast.Expr(sx.method(sx.method(scope.ring(rows), "index", places[0]), "store", value)),
+            ast.Expr(sx.call("fence_async_shared")),
+            rings.arrive(scope.full(rows), places[0]),
+        ]
+        for i, (which, place) in enumerate(zip(each, places, strict=True)):
+            begun += [rings.wait(scope.full(rows), place, phase)] if i else []
+            begun.append(self._part_of(x, which, place, first=not i))
+        parity = rings.parity()
+        box = sx.method(scope.ring(x.tensor), "index", 0)
+        box = sx.method(box, "reshape", self.emitter.extents((*x.product.rows, *x.product.columns)))
+        done = [
+            waited([sums], 0),
+            *(rings.arrive(scope.free(rows), p) for p in places[1:]),
+            rings.wait(scope.free(x.tensor), 0, sx.binary(1, "-", parity)),
+            ast.Expr(sx.method(self._cut(box, x, x.cut), "store", sx.name(sums))),
+            ast.Expr(sx.call("fence_async_shared")),
+            rings.arrive(scope.full(x.tensor), 0),
+        ]
+        return begun, done
+
+    def _part_of(self, x: Crossed, which: Operand, place: Operand, first: bool) -> ast.stmt:
+        """This warpgroup's part of a sum over the rows of one of them, begun."""
+        scope, lang, d = self.scope, self.lang, x.product
+        left = sx.method(scope.ring(scope.rows(x.tensor)), "index", place)
+        right = self.rings.view(d.sides[1][0], which)
+        if x.cut == 0:
+            left = self._cut(left, x, d.spans[0].index(d.rows[0]))
+        else:
+            right = self._cut(right, x, d.spans[1].index(d.columns[0]))
+        sides = [
+            sx.method(side, "permute", sx.pair(1, 0)) if d.transposed(i) else side
+            for i, side in enumerate((left, right))
+        ]
+        lists = map(sx.tuple_of, ((3, 0), (4, 1), (16, x.part[1], 16)))
+        layout = lang("NVMMADistributedLayout", *lists)
+        none = lang("zeros", sx.tuple_of(x.part), lang.word("float32"), layout=layout)
+        name = scope.value(d.node)
+        how = {"use_acc": sx.const(False)} if first else {}
+        start = none if first else sx.name(name)
+        return sx.assign(name, sx.call("warpgroup_mma", *sides, start, **how, is_async=True))
+
+    def _cut(self, box: Expr, x: Crossed, dim: int) -> Expr:
+        """The part of a box that belongs to this warpgroup, cut along a dimension."""
+        length = x.part[x.cut]
+        start = sx.binary(self.scope.warpgroup, "*", length)
+        return sx.method(box, "slice", start, length, dim)
 
     def _across(self, loop: Loop, inner: Emitter) -> list[ast.stmt]:
         """Terms with one value for each column: while products are made, each thread computes one
@@ -241,15 +308,17 @@ class Rows:
             return [made]
         return [self.rings.wait(scope.full(tensor_of(box)), slot, phase), made]
 
-    def _finish_delayed(self, work: Work, begun: Sequence[Delayed]) -> list[ast.stmt]:
-        """Wait for the delayed products, those that began one after another each by itself, and
-        free their boxes."""
+    def _finish_delayed(
+        self, work: Work, begun: Sequence[Delayed], beside: int = 0
+    ) -> list[ast.stmt]:
+        """Wait for the delayed products, those that began one after another each by itself, where
+        so many others began after them, and free their boxes."""
         scope, out = self.scope, list[ast.stmt]()
         slot = sx.name(scope.slot(bool(self.cta.left))[0])
         groups = [[x] for x in begun] or [work.delayed]
         for i, group in enumerate(groups):
             later = [x for xs in groups[i + 1 :] for x in xs]
-            out.append(waited([scope.state(x.state.name) for x in group], len(later)))
+            out.append(waited([scope.state(x.state.name) for x in group], len(later) + beside))
             unread = [x.product.sides[1][0] for x in later]
             read = {x.product.sides[1][0] for x in group}.difference(unread)
             boxes = [n for n in work.left if n in self.cta.streamed and n in read]

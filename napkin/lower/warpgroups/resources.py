@@ -46,7 +46,15 @@ def boxes_of(cta: SpecialisedCta) -> dict[str, tuple[int, int]]:
 def box_bytes(cta: SpecialisedCta) -> int:
     """Bytes of shared memory of the boxes of one block."""
     each = sum(n * values for n, values in boxes_of(cta).values())
-    return each * cta.program.schedule.described
+    return each * cta.program.schedule.described + _crossing(cta)
+
+
+def _crossing(cta: SpecialisedCta) -> int:
+    """Bytes of the rows that warpgroups leave to each other, and of a chunk's sums."""
+    program = cta.program
+    rows = sum(program.span(x.product.spans[0]) for x in cta.crossing)
+    sums = sum(program.span((*x.product.rows, *x.product.columns)) for x in cta.crossing)
+    return cta.stages * cta.groups * rows * program.schedule.described + FLOAT * sums
 
 
 def shared_of(cta: SpecialisedCta) -> int:
@@ -77,7 +85,8 @@ def _barriers(cta: SpecialisedCta) -> int:
     ping-pong, one for each group."""
     if cta.sums:
         return 2 * cta.stages + (cta.groups if cta.ping_pong else 0)
-    return cta.groups * len(cta.held) + 2 * cta.stages * len(cta.streamed)
+    crossing = (2 * cta.stages * cta.groups + 3) * len(cta.crossing)
+    return cta.groups * len(cta.held) + 2 * cta.stages * len(cta.streamed) + crossing
 
 
 def registers(groups: int) -> int:
@@ -105,6 +114,8 @@ def registers_of(cta: SpecialisedCta) -> int:
     states = {x.state.name: x.state.leaf("old") for x in delayed}
     tiles = sum(program.span(program.shape(n)) for n in states.values())
     scores = sum(program.span((*d.rows, *d.columns)) for d in cta.leading)
+    # Parts of sums are made when the scores have become their rows.
+    scores = max(scores, sum(math.prod(x.part) for x in cta.crossing))
     rows = {x.product.spans[0] for x in delayed if cta.left}
     kept = sum(program.span(dims) for dims in rows) * program.schedule.described // 4
     overhead = OVERHEAD if program.kernel.visits is None else OVERHEAD_TESTS

@@ -133,6 +133,7 @@ class Rows:
         first = work.needed(loop.steps[s.name] for s in now)
         after, done = list[ast.stmt](), 0
         begun, kept = list[Delayed](), list[tuple[Delayed, Expr]]()
+        crossing = list[tuple[list[ast.stmt], list[ast.stmt]]]()
         stages = {x: max(first, work.needed([x.before, *x.product.sides[0]])) for x in work.delayed}
         for stage in sorted({first, *stages.values()}):
             beside = len(begun if at_once else work.delayed)
@@ -145,16 +146,16 @@ class Rows:
                 out += inner.drain()
                 if at_once:
                     out += self._leave(x, value, inner)
+                    if len(begun) == len(work.delayed) - 1:
+                        crossing = [self._cross(y, inner) for y in self.cta.crossed(loop)]
+                        out += [s for both in crossing for s in both[0]]
                     out += self._begin(x, work, begun)
                     begun.append(x)
                 else:
                     kept.append((x, value))
             done = stage
-        crossing = [self._cross(x, inner) for x in self.cta.crossed(loop)]
-        beside = self.cta.groups * len(crossing)
-        out += [*inner.drain(), *(s for both in crossing for s in both[0])]
-        out += self._finish_delayed(work, begun, beside)
-        out += [s for both in crossing for s in both[1]]
+        ending = [s for both in crossing for s in both[1]]
+        out += [*inner.drain(), *self._finish_delayed(work, begun, ending)]
         return [*out, *(s for x, value in kept for s in self._leave(x, value, inner)), *after]
 
     def _cross(self, x: Crossed, inner: Emitter) -> tuple[list[ast.stmt], list[ast.stmt]]:
@@ -182,7 +183,7 @@ class Rows:
         box = sx.method(scope.ring(x.tensor), "index", 0)
         box = sx.method(box, "reshape", self.emitter.extents((*x.product.rows, *x.product.columns)))
         done = [
-            waited([sums], 0),
+            waited([sums], 1),  # all but the delayed product that began last
             *(rings.arrive(scope.free(rows), p) for p in places[1:]),
             rings.wait(scope.free(x.tensor), 0, sx.binary(1, "-", parity)),
             ast.Expr(sx.method(self._cut(box, x, x.cut), "store", sx.name(sums))),
@@ -309,15 +310,17 @@ class Rows:
         return [self.rings.wait(scope.full(tensor_of(box)), slot, phase), made]
 
     def _finish_delayed(
-        self, work: Work, begun: Sequence[Delayed], beside: int = 0
+        self, work: Work, begun: Sequence[Delayed], crossing: Sequence[ast.stmt] = ()
     ) -> list[ast.stmt]:
-        """Wait for the delayed products, those that began one after another each by itself, where
-        so many others began after them, and free their boxes."""
+        """Wait for the delayed products, those that began one after another each by itself, and
+        free their boxes; before the last of them for the sums that cross, which began before it."""
         scope, out = self.scope, list[ast.stmt]()
         slot = sx.name(scope.slot(bool(self.cta.left))[0])
         groups = [[x] for x in begun] or [work.delayed]
         for i, group in enumerate(groups):
             later = [x for xs in groups[i + 1 :] for x in xs]
+            beside = self.cta.groups * len(self.cta.crossing) if later else 0
+            out += [] if later else crossing
             out.append(waited([scope.state(x.state.name) for x in group], len(later) + beside))
             unread = [x.product.sides[1][0] for x in later]
             read = {x.product.sides[1][0] for x in group}.difference(unread)

@@ -59,6 +59,7 @@ class Constants:
         specialised_tests: of its arithmetic, what loops take longer that test their chunks.
         specialised_iteration, specialised_start: seconds that an iteration of a warp-specialised
             CTA takes beside, and a warp-specialised CTA.
+        specialised_adds: of what is added to memory there, the share of the time that shows.
         sums_cooperative, sums_ping_pong: times that what groups of warp-specialised CTAs compute
             after sums takes, where they lie side by side, and where others multiply beside.
         sums_l2: of the stated rate of L2, what warp-specialised CTAs that only add up are answered
@@ -104,6 +105,7 @@ class Constants:
     specialised_tests: float
     specialised_iteration: float
     specialised_start: float
+    specialised_adds: float
     sums_cooperative: float
     sums_ping_pong: float
     sums_l2: float

@@ -125,8 +125,10 @@ class _Run:
             wait=self._wait, arrive=self._arrive,
         )  # fmt: skip
         tma = SimpleNamespace(
-            async_load=self._load_box, async_store=partial(self._leave, False),
-            async_atomic_add=partial(self._leave, True), store_wait=self._left,
+            async_load=self._load_box,
+            async_store=partial(self._leave, False),
+            async_atomic_add=partial(self._leave, True),
+            store_wait=self._left,
         )
         hopper = SimpleNamespace(
             fence_async_shared=lambda: None, mbarrier=mbarrier, tma=tma,

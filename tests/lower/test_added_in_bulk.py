@@ -112,9 +112,7 @@ def ran(
 
 
 @pytest.mark.parametrize(("diagram", "sizes", "tiles"), CASES)
-def test_values_and_bytes(
-    diagram: Diagram, sizes: dict[str, int], tiles: dict[str, int]
-) -> None:
+def test_values_and_bytes(diagram: Diagram, sizes: dict[str, int], tiles: dict[str, int]) -> None:
     cta = cta_of(diagram, sizes, tiles)
     assert why_not(cta.program) == ""
     off, moved = ran(diagram, sizes, cta)

@@ -186,7 +186,9 @@ class SpecialisedCta:
         if dot.outside or not held or not computed or not matrix:
             return None
         rows, columns = (self.program.extent(d) for d in (*dot.rows, *dot.columns))
-        for cut, part in enumerate([(rows // self.groups, columns), (rows, columns // self.groups)]):
+        for cut, part in enumerate(
+            [(rows // self.groups, columns), (rows, columns // self.groups)]
+        ):
             if part[0] and part[0] % ROWS == 0 and part[1] % COLUMNS == 0 and part[1] <= WIDEST:
                 return Crossed(tensor, dot, cut, part)
         return None
@@ -325,7 +327,9 @@ def with_columns(program: Program) -> Program:
 def with_adds(program: Program) -> Program:
     """The program with the results that its warpgroups add to in memory, in boxes."""
     axes = {o.name: o.axes for o in program.kernel.outputs}
-    return replace(program, adds={x.tensor: axes[x.tensor] for x in SpecialisedCta(program).crossing})
+    return replace(
+        program, adds={x.tensor: axes[x.tensor] for x in SpecialisedCta(program).crossing}
+    )
 
 
 def reads(n: Node) -> set[Node]:

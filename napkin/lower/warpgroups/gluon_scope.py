@@ -15,7 +15,6 @@ from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import predefined
 
-
 PARTS = "loads", "rows", "adds"
 """What warps of a block do."""
 

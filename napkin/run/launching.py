@@ -88,7 +88,8 @@ class Launch:
     def __call__(self, arguments: Arguments, stream: int) -> None:
         """Launch on a stream, given by its address: the current one."""
         for at in self.zeros:
-            arguments[at].zero_()
+            given = arguments[at]
+            (given if isinstance(given, torch.Tensor) else given.base).zero_()
         if self.grid[0]:
             (self._run or self._ready(arguments))(arguments, stream)
 

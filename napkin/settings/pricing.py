@@ -370,7 +370,7 @@ class Pricing:
             staggered=of.kernel.visits is not None,
             loads=max(1, len(operands)),
             per_thread=tiled.per_thread(schedule.warps),
-            tested=schedule.warpgroups > 0 and (not tiled.bare or tiled.uneven),
+            tested=schedule.warpgroups > 0 and (not tiled.in_boxes or tiled.uneven),
             stepped=of.stepped,
             late=tiled.late(schedule.warps) if of.stepped else 0.0,
             joins=of.joins if of.stepped else 0,

@@ -99,11 +99,16 @@ class Tiled(Asked):
     @cached_property
     def bare(self) -> bool:
         """Whether loops have neither addresses nor masks, but in few chunks."""
+        return self.in_boxes and not self.of.kernel.added
+
+    @cached_property
+    def in_boxes(self) -> bool:
+        """Whether loops read by boxes, and test few chunks."""
         live = self.of.live
         axes = {a for _, axes in live.streamed_operands for a in axes}
         boxed = self.of.boxed and bool(axes) and not live.windowed and not self.of.computes
         fit = all(self.tiles[a] <= MAX_BOX for a in axes)
-        return boxed and not self.of.kernel.added and fit and self._tested < FEW
+        return boxed and fit and self._tested < FEW
 
     @cached_property
     def uneven(self) -> bool:

@@ -80,7 +80,17 @@ class Node:
         order: what `postorder` gives under it; () until that is asked.
     """
 
-    __slots__ = ("__weakref__", "args", "axes", "constant", "depth", "kind", "op", "order", "params")
+    __slots__ = (
+        "__weakref__",
+        "args",
+        "axes",
+        "constant",
+        "depth",
+        "kind",
+        "op",
+        "order",
+        "params",
+    )
 
     op: str
     args: tuple[Node, ...]

@@ -110,7 +110,8 @@ def may_specialise(kernel: Kernel, dtype: str, machine: Machine) -> bool:
         return False
     streams = live_set(kernel).products and kernel.stream.axes
     lying = all(own_type(a.leaf) in {"", "fp32"} for a in kernel.reads)
-    return bool(streams) and not kernel.paired and lying
+    alone = not (kernel.part or kernel.merges or kernel.added)
+    return bool(streams) and alone and lying
 
 
 def specialised_choices(

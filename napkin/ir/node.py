@@ -81,16 +81,8 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__",
-        "args",
-        "axes",
-        "constant",
-        "depth",
-        "kind",
-        "op",
-        "order",
-        "params",
-    )
+        "__weakref__", "args", "axes", "constant", "depth", "kind", "op", "order", "params",
+    )  # fmt: skip
 
     op: str
     args: tuple[Node, ...]

@@ -83,10 +83,9 @@ def projected_sdpa(Q: Any, K: Any, V: Any, W: Any) -> Any:
 
 
 def scaled_mm(X: Any, W: Any, SX: Any, SW: Any) -> Any:
-    """Blocks of 1 x 128 on both sides; scales of a column of blocks lie side by side."""
+    """Blocks of 1 x 128 on both sides; scales of a column of blocks lie side by side, as given."""
     left, right = X.flatten(1), W.flatten(1).t()
-    scales = SX.t().contiguous().t(), SW.t().contiguous()
-    return lambda: torch._scaled_mm(left, right, *scales, out_dtype=torch.bfloat16)
+    return lambda: torch._scaled_mm(left, right, SX.t(), SW, out_dtype=torch.bfloat16)
 
 
 def cdist(X: Any, Y: Any) -> Any:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Generic, TypeVar
 
-from napkin.algebra.terms import multiplies, narrow_type, reads_bytes
+from napkin.algebra.terms import is_operand, multiplies, narrow_type, reads_bytes
 from napkin.ir.node import Node, factors, over, union_axes
 
 MOST_SPLIT = 12
@@ -90,6 +90,11 @@ class Contraction(Generic[Key]):
     def flat(self) -> bool:
         """Whether the operands are tiles of two dimensions as they are."""
         return len(self.spans[0]) == 2 and len(self.spans[1]) == 2
+
+    def lies(self, side: int) -> bool:
+        """Whether an operand is one reading, multiplied as it lies in memory."""
+        parts = self.sides[side]
+        return len(parts) == 1 and is_operand(parts[0], self.parts)
 
     def transposed(self, side: int) -> bool:
         """Whether an operand's dimensions are in the other order than the product takes them."""

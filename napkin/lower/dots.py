@@ -30,6 +30,12 @@ def dot_of(program: Program, n: Node) -> Dot | None:
     return found if found is not None and found.is_product else None
 
 
+def transposed(c: Dot, side: int) -> bool:
+    """Whether an operand's tile is transposed before it is multiplied: the right one of more than
+    two dimensions lies with its depth last, as it is flattened."""
+    return c.transposed(side) or (side == 1 and len(c.spans[1]) > 2)
+
+
 def multiplies(program: Program) -> bool:
     """Whether a program has matrix products."""
     return any(dot_of(program, n) is not None for n in postorder(program.roots))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from napkin.algebra.contraction import EXACT_SUM
 from napkin.algebra.terms import EXTREMA, identity, is_operand, is_read
+from napkin.count.matrix_products import turns
 from napkin.ir.node import REDUCTIONS, Kind, Node, over, stabilises
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
@@ -150,25 +151,37 @@ def _dot(into: Block, c: Dot, start: Node | None) -> tuple[Expr, list[int]]:
         return into.made[c.node], sorted((*c.rows, *c.columns))
     left, right = operand(into, c, 0), operand(into, c, 1)
     a, b = _flattened(into, left, c, 0), _flattened(into, right, c, 1)
+    turned = turns(c, into.program.extents)
     out = [*c.rows, *c.columns]
-    args = [a, b]
+    args = [_turned(into, b), _turned(into, a)] if turned else [a, b]
     flat = len(out) == 2
     if start is not None:
         begin = into.value(start)
         want = list(into.program.shape(c.node))
         if want != out:
             begin = into.permuted(begin, want, out)
-        args.append(begin if flat else _matrix(into, begin, out, c.rows, c.columns))
+        begin = begin if flat else _matrix(into, begin, out, c.rows, c.columns)
+        args.append(_turned(into, begin) if turned else begin)
     kinds: dict[str, Expr] = {"input_precision": ast.Constant("ieee")}
     if c.node.kind == "int":  # Triton 3.6 does not see it from the accumulator
         kinds["out_dtype"] = into.lang.word(TILES[c.node.kind])
     if c.dtype == "fp8":
         kinds["max_num_imprecise_acc"] = _exact_sum(into, c.gone, start is not None)
     done = into.lang("dot", *args, **kinds)
+    done = _turned(into, done) if turned else done
     if not flat:
         done = into.lang("reshape", done, into.extents(out))
     want = sorted(out)
     return (into.permuted(done, out, want) if want != out else done), want
+
+
+def _turned(into: Block, value: Expr) -> Expr:
+    """A matrix with its dimensions swapped."""
+    match value:
+        case ast.Call(ast.Attribute(attr="trans"), [plain], []):
+            return plain
+        case _:
+            return into.lang("trans", value)
 
 
 def _exact_sum(into: Block, gone: Sequence[int], added: bool) -> Expr:

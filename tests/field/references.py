@@ -355,7 +355,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "bigbird": bigbird,
     "bilinear_form": lambda x, w, y: ((x @ w) * y).sum(-1),
     "block_local": block_local,
-    "blockwise_fp8_linear": lambda x, w, sx, sw: np.einsum("agb,cgb,ag,cg->ac", x, w, sx, sw),
+    "blockwise_fp8_linear": lambda x, w, sx, sw: np.einsum("agb,cgb,ga,gc->ac", x, w, sx, sw),
     "causal_attention": lambda q, k, v: seen_attention(q, k, v, np.tri(len(q)) > 0),
     "conv1d": convolution,
     "conv2d": convolution,

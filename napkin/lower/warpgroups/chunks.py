@@ -8,10 +8,10 @@ import ast
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
 from napkin.lower import syntax as sx
+from napkin.lower.descriptors import item_bytes
 from napkin.lower.launch import in_box
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr, Operand
-from napkin.lower.warpgroups.resources import bytes_of
 from napkin.lower.warpgroups.rings import Rings
 from napkin.schedule import WARPS
 
@@ -91,6 +91,6 @@ def _ask(r: Rings, leaf: Node, at: Operand) -> list[ast.stmt]:
     beside = r.program.beside
     boxes = [leaf, *(beside if beside and leaf is r.cta.carrier else ())]
     full = sx.method(r.scope.full(tensor_of(leaf)), "index", at)
-    each = [sx.binary(r.values(n), "*", bytes_of(r.cta, n)) for n in boxes]
+    each = [sx.binary(r.values(n), "*", item_bytes(n)) for n in boxes]
     expected = ast.Expr(sx.call("mbarrier.expect", full, sx.chain("+", each)))
     return [expected, *(r.copy(n, full, at) for n in boxes)]

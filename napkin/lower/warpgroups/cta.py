@@ -81,7 +81,7 @@ class Sum:
         state: the state.
         product: that of a chunk.
         anew: whether it is made by itself, and then added, scaled or computed with: of fp8, too, of
-            whose sums tensor cores keep few bits (`napkin.lower.dots.EXACT_SUM`).
+            whose sums tensor cores keep few bits (`napkin.algebra.contraction.EXACT_SUM`).
     """
 
     state: State

@@ -93,12 +93,29 @@ def turns(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
     shared memory in pieces, and it copies what they are computed from value by value (3.6 and 3.9,
     sm_90). Columns that are computed pass through shared memory once, as they lie.
     """
-    if p.dtype or _lies(p, 0) or not _lies(p, 1):
-        return False
-    if math.prod(lengths[k] for k in p.columns) < WARPGROUP_ROWS:
+    few = math.prod(lengths[k] for k in p.columns) < WARPGROUP_ROWS
+    return not few and _lies(p, 1) and _other_way(p, lengths)
+
+
+def in_pieces(p: Contraction[Key], side: int, lengths: Mapping[Key, int]) -> bool:
+    """Whether an operand passes to a warpgroup's registers in pieces (see `turns`)."""
+    few = math.prod(lengths[k] for k in p.rows) < WARPGROUP_ROWS
+    return side == 0 and not few and _other_way(p, lengths) and not turns(p, lengths)
+
+
+def _other_way(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
+    """Whether rows are computed from tiles that lie the other way."""
+    if not forms(p, 0):
         return False
     own, wanted = ([k for k in keys if lengths[k] > 1] for keys in (p.spans[0], (*p.rows, *p.gone)))
-    return own != wanted and not any(n.op in REDUCTIONS for n in postorder(p.sides[0]))
+    return own != wanted
+
+
+def forms(p: Contraction[Key], side: int) -> bool:
+    """Whether an operand is computed value by value from readings."""
+    if p.dtype or _lies(p, side):
+        return False
+    return not any(n.op in REDUCTIONS for n in postorder(p.sides[side]))
 
 
 def _lies(p: Contraction[Key], side: int) -> bool:

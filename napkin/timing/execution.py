@@ -46,6 +46,9 @@ class Execution:
         finishing_bytes: bytes that are read after the loops.
         added_bytes: bytes of what groups add to what memory holds.
         emitted: values that loops of products store, chunk by chunk.
+        formed: values that are computed from readings into operands of products.
+        wide: values of 4 bytes that these are computed from.
+        pieces: of what is computed so, what comes to a warpgroup's registers in pieces.
         zeroed_bytes: bytes of zeros that are written before, in a launch of their own.
         groups: program instances; the last wave of them may leave multiprocessors idle.
         resident: program instances that one multiprocessor has room for at once.
@@ -85,6 +88,9 @@ class Execution:
     finishing_bytes: float = 0.0
     added_bytes: float = 0.0
     emitted: float = 0.0
+    formed: float = 0.0
+    wide: float = 0.0
+    pieces: float = 0.0
     zeroed_bytes: float = 0.0
     resident: int = 1
     chunks: int = 0

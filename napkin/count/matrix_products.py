@@ -88,10 +88,10 @@ def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:
 def turns(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
     """Whether a product is written as that of its operands transposed, the right one first.
 
-    Its rows are computed value by value from tiles that lie the other way, and its columns are read
-    as they are. A warpgroup takes rows that are computed from registers, which Triton fills from
-    shared memory in pieces, and it copies what they are computed from value by value (3.6 and 3.9,
-    sm_90). Columns that are computed pass through shared memory once, as they lie.
+    Its rows are computed from tiles that lie the other way, and its columns are read as they are. A
+    warpgroup takes rows that are computed from registers, which Triton fills from shared memory in
+    pieces, and it copies what they are computed from value by value (3.6 and 3.9, sm_90). Columns
+    that are computed pass through shared memory once, as they lie.
     """
     few = math.prod(lengths[k] for k in p.columns) < WARPGROUP_ROWS
     return not few and _lies(p, 1) and _other_way(p, lengths)
@@ -105,7 +105,7 @@ def in_pieces(p: Contraction[Key], side: int, lengths: Mapping[Key, int]) -> boo
 
 def _other_way(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
     """Whether rows are computed from tiles that lie the other way."""
-    if not forms(p, 0):
+    if p.dtype or _lies(p, 0):
         return False
     own, wanted = ([k for k in keys if lengths[k] > 1] for keys in (p.spans[0], (*p.rows, *p.gone)))
     return own != wanted

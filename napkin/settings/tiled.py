@@ -288,15 +288,15 @@ class Tiled(Asked):
     @cached_property
     def formed(self) -> tuple[int, int, int]:
         """Values of a chunk that are computed from readings into an operand; values of 4 bytes that
-        these are computed from; and those of them that come to registers in pieces."""
+        these are computed from; and values of operands that come to registers in pieces."""
         carried, tiles = self.of.kernel.stream.carried, self.tiles
-        found = [(p, s) for p in self.of.products for s in (0, 1) if forms(p, s)]
-        found = [(p, s) for p, s in found if carried(p.spans[s])]
+        sides = [(p, s) for p in self.of.products for s in (0, 1) if carried(p.spans[s])]
+        found = [(p, s) for p, s in sides if forms(p, s)]
         read = {n for p, s in found for n in readings(p.sides[s])}
         wide = [n for n in read if STORAGE[self.of.dtypes[tensor_of(n)]].bits == WIDE]
-        values = [(extent(p.spans[s], tiles), in_pieces(p, s, tiles)) for p, s in found]
-        pieces = sum(n for n, parts in values if parts)
-        return sum(n for n, _ in values), sum(extent(n.axes, tiles) for n in wide), pieces
+        pieces = [(p, s) for p, s in sides if in_pieces(p, s, tiles)]
+        whole, parts = (sum(extent(p.spans[s], tiles) for p, s in x) for x in (found, pieces))
+        return whole, sum(extent(n.axes, tiles) for n in wide), parts
 
     def waited(self, stages: int, warps: int) -> int:
         """Matrix instructions of a chunk that a warpgroup waits for one by one."""

@@ -51,7 +51,7 @@ FITTED = {
     ),
     "product": ("start", "iteration", "arrival", "l2_share", "partial"),
     "rows": ("row_wait", "row_lanes", "row_moves", "row_slots", "uneven"),
-    "gradients": ("formed", "wide", "pieces", "finishing", "first_link", "line"),
+    "gradients": ("formed", "wide", "pieces", "finishing", "scattered"),
 }  # fmt: skip
 """What a family of kernels alone decides: no single run tells these constants apart. None is below
 0."""

@@ -43,7 +43,6 @@ class Constants:
             operand of a product, for each of 4 bytes that it is computed from, and for each that
             comes to a warpgroup's registers in pieces.
         finishing: bytes stored that one byte counts as that is read after the loops.
-        first_link: seconds that a group's first product takes until one that waits for it begins.
         serial: clocks from one matrix instruction to the next where each is waited for, beside
             what it takes.
         link, link_value: seconds that a product of an iteration waits for the one before, of those
@@ -53,8 +52,8 @@ class Constants:
             instruction, on a machine where a group issues that (wgmma): it runs on another.
         single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
             one.
-        line: clocks of a multiprocessor for each line that loads of groups which multiply nothing
-            touch.
+        scattered: clocks of a multiprocessor for each line that loads or stores touch beyond those
+            that their bytes would fill, over those of a line.
         access: clocks of a multiprocessor for each load or store of a warp, however few its bytes.
         partial: what a byte of a line that a box touches and does not read counts, of those that
             it reads.
@@ -99,7 +98,6 @@ class Constants:
     wide: float
     pieces: float
     finishing: float
-    first_link: float
     hidden_2: float
     hidden_3: float
     narrow: float
@@ -107,7 +105,7 @@ class Constants:
     link: float
     link_value: float
     single: float
-    line: float
+    scattered: float
     access: float
     partial: float
     exposed: float

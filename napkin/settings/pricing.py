@@ -355,6 +355,7 @@ class Pricing:
             accesses=tiled.accesses[0],
             lines=tiled.accesses[1],
             moved=tiled.accesses[2],
+            scattered=tiled.accesses[3],
             divisions=of.divisions,
             stored_bytes=tiled.stored_bytes,
             finishing_bytes=tiled.finishing_bytes,

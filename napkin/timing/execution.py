@@ -40,6 +40,7 @@ class Execution:
         singles: values of streamed operands that are loaded one by one, and not ahead.
         accesses: loads and stores of whole warps, of what no tensor descriptor serves.
         lines: lines of L1 that these touch.
+        scattered: of these, those beyond what the bytes would fill that are moved.
         moved: values that these move, each of which is converted and has a place in a mask.
         divisions: whole-number divisions by numbers that are known at run time, of a group.
         stored_bytes: bytes that are written after the loops.
@@ -82,6 +83,7 @@ class Execution:
     singles: float = 0.0
     accesses: float = 0.0
     lines: float = 0.0
+    scattered: float = 0.0
     moved: float = 0.0
     divisions: int = 0
     stored_bytes: float = 0.0

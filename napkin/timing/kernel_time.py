@@ -193,9 +193,8 @@ class Waves:
         share = c.l2_apart if run.staggered else c.l2_share
         crossing = run.inner_bytes + c.partial * run.partial_bytes
         pipes = {L2: crossing / (share * machine.l2_rate) * idle}
-        # L1 looks up a line a clock; L2 answers single ones later.
-        lines = run.lines * (1.0 if run.work["product"] else c.line)
-        clocks = max(run.accesses * c.access, lines)
+        # L1 looks up a line a clock; one that few bytes are read of takes longer.
+        clocks = max(run.accesses * c.access, run.lines + c.scattered * run.scattered)
         accesses = clocks / (machine.sms * machine.clock) * idle
         if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
             pipes[ACCESSES] = accesses
@@ -337,9 +336,7 @@ class Waves:
         """Seconds of the prologues and epilogues of one SM's groups."""
         computed, stored = self.epilogue
         prologues = 1 if self.run.schedule.persistent else self._busiest
-        links = self.run.links - 1 if self.run.chained else 0
-        start = self.c.start + max(0, links) * self.c.first_link
-        waited = prologues * start + self._busiest * stored
+        waited = prologues * self.c.start + self._busiest * stored
         return waited / math.sqrt(self.run.resident) + self._busiest * computed
 
     @property

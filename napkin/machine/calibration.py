@@ -40,6 +40,10 @@ class Constants:
             iteration of products and arithmetic, over those of an operation.
         hidden_2, hidden_3: what is left of such an iteration where two groups, or three and more,
             share a multiprocessor.
+        formed, wide, pieces: clocks of a multiprocessor for each value that is computed into an
+            operand of a product, for each of 4 bytes that it is computed from, and for each that
+            comes to a warpgroup's registers in pieces.
+        finishing: bytes stored that one byte counts as that is read after the loops.
         serial: clocks from one matrix instruction to the next where each is waited for, beside
             what it takes.
         link, link_value: seconds that a product of an iteration waits for the one before, of those
@@ -49,6 +53,8 @@ class Constants:
             instruction, on a machine where a group issues that (wgmma): it runs on another.
         single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
             one.
+        scattered: clocks of a multiprocessor for each line that loads or stores touch beyond those
+            that their bytes would fill, over those of a line.
         access: clocks of a multiprocessor for each load or store of a warp, however few its bytes.
         partial: what a byte of a line that a box touches and does not read counts, of those that
             it reads.
@@ -91,6 +97,10 @@ class Constants:
     stall: float
     special_slots: float
     emitted: float
+    formed: float
+    wide: float
+    pieces: float
+    finishing: float
     hidden_2: float
     hidden_3: float
     narrow: float
@@ -98,6 +108,7 @@ class Constants:
     link: float
     link_value: float
     single: float
+    scattered: float
     access: float
     partial: float
     exposed: float

@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from napkin.algebra.contraction import Contraction
-from napkin.algebra.terms import is_operand, is_read
+from napkin.algebra.contraction import Contraction, Key
+from napkin.algebra.terms import is_read
 from napkin.count.alignment import Alignment
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
@@ -48,22 +48,15 @@ def product_type(parts: Sequence[Node], storage: Mapping[str, str], dtype: str) 
     return max(known, key=ITEM_BYTES.__getitem__, default=dtype)
 
 
-def matrix_products(kernel: Kernel) -> tuple[Contraction[str], ...]:
-    """Every sum of a kernel that is a matrix product at some tiles, in an order in which they can
-    run."""
-    return tuple(c for c in kernel.contractions.values() if c.is_product)
-
-
 def continued(kernel: Kernel) -> tuple[Contraction[str], ...]:
     """The matrix products of whose result another product of the same loop is computed."""
-    every = matrix_products(kernel)
-    inside = {n for c in every for n in postorder(c.node.args)}
-    return tuple(c for c in every if c.node in inside)
+    inside = {n for c in kernel.products for n in postorder(c.node.args)}
+    return tuple(c for c in kernel.products if c.node in inside)
 
 
 def links(kernel: Kernel) -> int:
     """The matrix products of an iteration of which each waits for the one before."""
-    products = {c.node for c in matrix_products(kernel)}
+    products = {c.node for c in kernel.products}
     found: dict[Node, int] = {}
     roots = [n for p in kernel.stream.passes for n in (*(s.step for s in p.states),
                                                        *(e.node for e in p.emits))]  # fmt: skip
@@ -78,16 +71,36 @@ def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:
     these from shared memory into registers in every iteration, and ptxas takes the instructions of
     a pipelined loop one by one (as Triton 3.6 and 3.9 compile them for sm_90)."""
     carried = kernel.stream.carried
-    inside = tuple(c for c in matrix_products(kernel) if carried(c.axes))
-    left = [(c.sides[0], c.parts) for c in inside]
-    before = [s for s in left if not any(carried(p.axes) for p in s[0])]
-    as_is = all(len(s) == 1 and is_operand(s[0], of) for s, of in before)
-    return () if as_is else inside
+    inside = tuple(c for c in kernel.products if carried(c.axes))
+    before = [c for c in inside if not any(carried(p.axes) for p in c.sides[0])]
+    return () if all(c.lies(0) for c in before) else inside
+
+
+def turns(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
+    """Whether a product is written as that of its operands transposed, the right one first.
+
+    Its rows are computed value by value from tiles that lie the other way, and its columns are read
+    as they are. A warpgroup takes rows that are computed from registers, which Triton fills from
+    shared memory in pieces, and it copies what they are computed from value by value (3.6 and 3.9,
+    sm_90). Columns that are computed pass through shared memory once, as they lie.
+    """
+    if p.dtype or p.lies(0) or not p.lies(1):
+        return False
+    if math.prod(lengths[k] for k in p.columns) < WARPGROUP_ROWS:
+        return False
+    own, wanted = ([k for k in keys if lengths[k] > 1] for keys in (p.spans[0], (*p.rows, *p.gone)))
+    return own != wanted and not any(n.op in REDUCTIONS for n in postorder(p.sides[0]))
+
+
+def as_written(p: Contraction[str], tiles: Mapping[str, int]) -> tuple[int, int, int]:
+    """Rows, columns and depth of a product as its instructions take them."""
+    rows, columns, gone = p.lengths(tiles)
+    return (columns, rows, gone) if turns(p, tiles) else (rows, columns, gone)
 
 
 def issued(p: Contraction[str], warps: int, tiles: Mapping[str, int], depth: int) -> int:
     """Instructions that each warpgroup of a group issues for a product, `depth` values deep."""
-    rows, columns, gone = p.lengths(tiles)
+    rows, columns, gone = as_written(p, tiles)
     own = max(1, rows // (WARP_ROWS * warps))
     return own * -(-columns // COLUMNS) * -(-gone // depth)
 
@@ -128,18 +141,15 @@ def crossed(kernel: Kernel) -> frozenset[Node]:
     too."""
     every = list(postorder(kernel.terms))
     found = set[Node]()
-    for n, c in kernel.contractions.items():
-        left = c.sides[0]
-        if not c.is_product or (len(left) == 1 and is_operand(left[0], c.parts)):
-            continue
-        inside = set(postorder([n]))
+    for c in (c for c in kernel.products if not c.lies(0)):
+        inside = set(postorder([c.node]))
         others = {a for m in every if m not in inside for a in m.args}
-        if any(m in others and kernel.stream.carried(m.axes) for m in _reads(left)):
-            found.add(n)
+        if any(m in others and kernel.stream.carried(m.axes) for m in readings(c.sides[0])):
+            found.add(c.node)
     return frozenset(found)
 
 
-def _reads(factors: Sequence[Node]) -> Iterator[Node]:
+def readings(factors: Sequence[Node]) -> Iterator[Node]:
     """The readings that factors are computed from value by value."""
     return filter(is_read, preorder(factors, lambda m: not is_read(m) and m.op not in REDUCTIONS))
 
@@ -161,13 +171,14 @@ def fed(
         crossed: whether its rows are read in two layouts. Triton then swizzles them for neither,
             and the rows of a fragment lie in the same banks.
     """
-    rows, columns, gone = p.lengths(tiles)
+    rows, columns, gone = as_written(p, tiles)
     high = int(machine.granules["mma_rows"].value) if "mma_rows" in machine.granules else 0
     if dtype == "fp32" or high < WARPGROUP_ROWS or rows < high:
         return 1.0
-    left, _ = p.sides
-    lies = len(left) == 1 and is_operand(left[0], p.parts)
-    values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if lies else 0)
+    turned = turns(p, tiles)
+    crossed = crossed and not turned
+    own = turned or p.lies(0)
+    values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if own else 0)
     values += FRAGMENT_ROWS * rows if crossed else 0
     reading = values * gone * ITEM_BYTES[dtype] / machine.register_rate
     return max(1.0, reading / (2 * rows * columns * gone / machine.peak(dtype)))
@@ -181,7 +192,7 @@ def row_alignments(
     name, threads = team(machine)
     out: list[Alignment] = []
     names = names_of(kernel)
-    for p in matrix_products(kernel):
+    for p in kernel.products:
         last = p.rows[-1]  # as in other alignments, of packed axes the last carries it
         rows = math.prod(tiles[a] for a in p.rows)
         if rows >= threads:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from napkin.ir.operators.record import REDUCTIONS as REDUCTIONS
@@ -76,9 +77,12 @@ class Node:
         kind: the item type: "real", "int" or "bool".
         constant: whether it is known before any array is read: made of numbers, sizes and scalars.
         depth: nodes on the longest way down to a leaf, beside itself.
+        order: what `postorder` gives under it; () until that is asked.
     """
 
-    __slots__ = ("__weakref__", "args", "axes", "constant", "depth", "kind", "op", "params")
+    __slots__ = (
+        "__weakref__", "args", "axes", "constant", "depth", "kind", "op", "order", "params",
+    )  # fmt: skip
 
     op: str
     args: tuple[Node, ...]
@@ -87,6 +91,7 @@ class Node:
     kind: Kind
     constant: bool
     depth: int
+    order: tuple[Node, ...]
 
     def __repr__(self) -> str:
         inner = ", ".join([a.op for a in self.args] + [str(p) for p in self.params])
@@ -126,6 +131,7 @@ def node(
             and op not in _ALONG_AXES
             and all(a.constant for a in args)
         )
+        found.order = ()
         found.depth = 1 + max((a.depth for a in args), default=-1)
         _interned[key] = found
     return found
@@ -168,9 +174,21 @@ def union_axes(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(axis for n in nodes for axis in n.axes))
 
 
-def postorder(roots: Iterable[Node], stop: Container[Node] = ()) -> Iterator[Node]:
-    """Every node under `roots`, arguments first, each once (without recursion); nothing below a
-    node of `stop`."""
+def postorder(roots: Iterable[Node], stop: Container[Node] = ()) -> Iterable[Node]:
+    """Every node under `roots`, arguments first, each once; nothing below a node of `stop`."""
+    if stop:
+        return _walked(roots, stop)
+    return dict.fromkeys(chain.from_iterable(n.order or _ordered(n) for n in roots))
+
+
+def _ordered(n: Node) -> tuple[Node, ...]:
+    """Every node under `n`, which it keeps: searches ask for it 10 times a node."""
+    n.order = tuple(_walked((n,), ()))
+    return n.order
+
+
+def _walked(roots: Iterable[Node], stop: Container[Node]) -> Iterator[Node]:
+    """`postorder` without recursion."""
     seen: set[Node] = set()
     for root in roots:
         stack: list[Node | None] = [root]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from napkin.algebra.contraction import EXACT_SUM
 from napkin.algebra.terms import identity, is_operand, is_read
+from napkin.count.matrix_products import turns
 from napkin.ir.node import REDUCTIONS, Kind, Node, over, stabilises
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
-from napkin.lower.dots import EXACT_SUM, Dot, contracted, dot_of, multiplied_as, multiplies
+from napkin.lower.dots import Dot, contracted, dot_of, multiplied_as, multiplies
 from napkin.lower.emit_block import Block
 from napkin.lower.pointwise import TILES, as_kind
 from napkin.lower.program import Join
@@ -129,32 +131,48 @@ def _dot(into: Block, c: Dot, start: Node | None) -> tuple[Expr, list[int]]:
         return into.made[c.node], sorted((*c.rows, *c.columns))
     left, right = operand(into, c, 0), operand(into, c, 1)
     a, b = _flattened(into, left, c, 0), _flattened(into, right, c, 1)
+    turned = turns(c, into.program.extents)
     out = [*c.rows, *c.columns]
-    args = [a, b]
+    args = [_turned(into, b), _turned(into, a)] if turned else [a, b]
     flat = len(out) == 2
     if start is not None:
         begin = into.value(start)
         want = list(into.program.shape(c.node))
         if want != out:
             begin = into.permuted(begin, want, out)
-        args.append(begin if flat else _matrix(into, begin, out, c.rows, c.columns))
+        begin = begin if flat else _matrix(into, begin, out, c.rows, c.columns)
+        args.append(_turned(into, begin) if turned else begin)
     kinds: dict[str, Expr] = {"input_precision": ast.Constant("ieee")}
     if c.node.kind == "int":  # Triton 3.6 does not see it from the accumulator
         kinds["out_dtype"] = into.lang.word(TILES[c.node.kind])
     if c.dtype == "fp8":
-        kinds["max_num_imprecise_acc"] = _exact_sum(into, c.gone)
+        kinds["max_num_imprecise_acc"] = _exact_sum(into, c.gone, start is not None)
     done = into.lang("dot", *args, **kinds)
+    done = _turned(into, done) if turned else done
     if not flat:
         done = into.lang("reshape", done, into.extents(out))
     want = sorted(out)
     return (into.permuted(done, out, want) if want != out else done), want
 
 
-def _exact_sum(into: Block, gone: Sequence[int]) -> Expr:
-    """`EXACT_SUM`, or the depth of the product where that is less."""
+def _turned(into: Block, value: Expr) -> Expr:
+    """A matrix with its dimensions swapped."""
+    match value:
+        case ast.Call(ast.Attribute(attr="trans"), [plain], []):
+            return plain
+        case _:
+            return into.lang("trans", value)
+
+
+def _exact_sum(into: Block, gone: Sequence[int], added: bool) -> Expr:
+    """`EXACT_SUM`, or where the depth of the product is less, the depth if the product is added to
+    something, and no limit if it is all that tensor cores add up: with a limit Triton 3.6 keeps
+    accumulators of its own for every part, and waits for each."""
     depth = sx.chain("*", [into.scope.extent(d) for d in gone])
     most = sx.const(EXACT_SUM)
-    return sx.choose(sx.less(depth, most), depth, most)
+    if added:
+        return sx.choose(sx.less(depth, most), depth, most)
+    return sx.choose(sx.less(most, depth), most, sx.const(None))
 
 
 def operand(into: Block, c: Dot, side: int) -> Expr:

@@ -194,7 +194,8 @@ def described(
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as InGluon
 
     layout_of: Any = gl.NVMMASharedLayout.get_default_for
-    layout = layout_of(sizes, gl.float32 if dtype == torch.float32 else gl.float16)
+    of_bytes = {1: gl.float8e4nv, 2: gl.float16, 4: gl.float32}
+    layout = layout_of(sizes, of_bytes[dtype.itemsize])
     return Described(InGluon, vars(InGluon(some, shape, strides, sizes, layout)))
 
 

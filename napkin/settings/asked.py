@@ -15,6 +15,7 @@ from napkin.lower.launch import LANES, ROW_BYTES
 from napkin.lower.program import Program, looped
 from napkin.schedule import Schedule
 from napkin.settings.labelled import COPIED, Labelled, Moved, has_rows
+from napkin.settings.tiles import waste
 
 
 class Asked:
@@ -30,13 +31,8 @@ class Asked:
 
     @cached_property
     def _padding(self) -> dict[str, float]:
-        """`lanes` of each axis; none past a window, whose slots are read and stored as keys are
-        seen."""
-        slots, sizes = self.of.kernel.slots, self.of.sizes
-        return {
-            a: n * self.tiles[a] / sizes[a] if a not in slots and sizes[a] else 1.0
-            for a, n in self.cuts.items()
-        }
+        """`lanes` of each axis."""
+        return {a: waste(self.of.kernel, self.of.sizes, a, n) for a, n in self.tiles.items()}
 
     @cached_property
     def lines(self) -> dict[str, float]:
@@ -98,6 +94,13 @@ class Asked:
             for t, n in self.values
             if t.direction != "read" and not t.streamed
         )
+
+    @cached_property
+    def finishing_bytes(self) -> int:
+        """Bytes that are read after the loops."""
+        last = [(t, n) for t, n in self.values if t.direction == "read"]
+        last = [(t, n) for t, n in last if t.tensor in self.of.finishing]
+        return sum(stored_bytes(n, self.of.dtypes[t.tensor]) for t, n in last)
 
     @cached_property
     def emitted(self) -> int:

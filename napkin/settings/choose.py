@@ -98,7 +98,7 @@ class Search:
     @cached_property
     def least(self) -> float:
         """Seconds that no way undercuts."""
-        least = [] if self.deterministic else least_adding(*self.terms, self.machine).values()
+        least = [] if self.deterministic else least_adding(*self.terms[1:], self.machine).values()
         return min((*self._least.values(), *least), default=math.inf)
 
     @cached_property
@@ -134,7 +134,7 @@ class Search:
     @cached_property
     def best(self) -> tuple[Choice, ...]:
         """The best way; nothing if there is none that fits. One whose products take tiles as they
-        are comes first, if there is one (see `ranked`)."""
+        are comes first, if there is one (see `in_order`)."""
         ways: list[tuple[Choice, ...]] = []
         for kernel in filter(self._in_parts, self.kernels):
             number = [self.parts[kernel.stream.axis]]

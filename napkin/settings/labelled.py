@@ -7,12 +7,13 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from napkin.algebra.terms import is_read
 from napkin.count.matrix_products import continued, crossed, links, serial
 from napkin.count.requested import whole_bytes
 from napkin.count.residency import chained, computes, live_set
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers, zeroed
 from napkin.count.work import Count, counts
-from napkin.derive.kernel import Kernel
+from napkin.derive.kernel import Kernel, tensor_of
 from napkin.ir.node import REDUCTIONS, over, postorder
 from napkin.ir.storage import own_type, storage_type
 from napkin.ir.types import STORAGE
@@ -159,13 +160,30 @@ class Labelled:
         form = program.dims, program.loops
         if form not in self._tensors:
             self._tensors[form] = tensors_of(program)
-        return self._tensors[form].formed(program, MAX_TILE, MAX_TENSOR)
+        target = self.machine.target
+        return self._tensors[form].formed(program, MAX_TILE, MAX_TENSOR, target, self.item)
 
     @cached_property
     def joins(self) -> int:
         """Reductions in each iteration along axes that are not streamed, over threads."""
         sums = (n for n in postorder(self.kernel.terms) if n.op in REDUCTIONS)
         return sum(not set(over(n)) <= {*self.kernel.stream.axes} for n in sums)
+
+    @cached_property
+    def finishing(self) -> frozenset[str]:
+        """The tensors that are read after the loops alone."""
+        s = self.kernel.stream
+        looped = [
+            n for p in s.passes for n in (*(x.step for x in p.states), *(e.node for e in p.emits))
+        ]
+        last, before = (
+            {*filter(is_read, postorder(r))} for r in ([e.node for e in s.tails], looped)
+        )
+        return (
+            frozenset(map(tensor_of, last - before)) - {*map(tensor_of, before)}
+            if looped
+            else frozenset()
+        )
 
     @cached_property
     def divisions(self) -> int:

@@ -125,7 +125,7 @@ def adding_in_groups(
     that takes `most` seconds in any case."""
     legal, moving = weaved(outputs), reduced(outputs)
     every = dict.fromkeys(a for o in outputs for a in o.axes)
-    for axis, least in least_adding(name, outputs, names, sizes, machine).items():
+    for axis, least in least_adding(outputs, names, sizes, machine).items():
         for stream in ("", *(a for a in moving if a not in {axis, *legal})) if least < most else ():
             whole = [a for a in every if a not in {axis, stream, *legal}]
             if not may_fit(outputs, whole, sizes):
@@ -137,7 +137,6 @@ def adding_in_groups(
 
 
 def least_adding(
-    name: str,
     outputs: Sequence[Output],
     names: Mapping[Node, str],
     sizes: Mapping[str, int],

@@ -354,6 +354,7 @@ class Pricing:
             moved=tiled.accesses[2],
             divisions=of.divisions,
             stored_bytes=tiled.stored_bytes,
+            finishing_bytes=tiled.finishing_bytes,
             emitted=tiled.emitted,
             added_bytes=tiled.added_bytes,
             zeroed_bytes=of.zeroed_bytes,
@@ -362,7 +363,7 @@ class Pricing:
             pipelined=schedule.stages > (1 if operands else ROW_STAGES)
             and (bool(operands) or tiled.ahead(schedule.warps)),
             overlapped=schedule.stages > in_use or not of.kernel.stream.axes,
-            chained=of.chained,
+            chained=of.chained and not (schedule.warpgroups and schedule.persistent),
             rows=tiled.rows, links=of.links,
             serial=0 if schedule.warpgroups else tiled.waited(schedule.stages, schedule.warps),
             longest=longest,

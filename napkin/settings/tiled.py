@@ -7,21 +7,29 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from napkin.algebra.contraction import Contraction
-from napkin.count.matrix_products import WARPGROUP_ROWS, copies, fed, issued
+from napkin.count.matrix_products import (
+    WARPGROUP_ROWS,
+    as_written,
+    copies,
+    fed,
+    issued,
+    readings,
+    turns,
+)
 from napkin.count.residency import Copies, extent, operand_bytes, register_bytes, tile_bytes
 from napkin.count.shares import longest, share
 from napkin.count.spread import Spread
 from napkin.count.starting_order import Order
 from napkin.count.work import Count
-from napkin.derive.kernel import tile_axes
+from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.ir.node import Node
 from napkin.ir.types import stored_bytes
-from napkin.lower.descriptors import MAX_BOX
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
 from napkin.lower.program import looped
 from napkin.schedule import Schedule
 from napkin.settings.asked import Asked
 from napkin.settings.labelled import Labelled
+from napkin.target import MAX_BOX
 
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at
@@ -166,7 +174,12 @@ class Tiled(Asked):
         of = self.of
         fixed, streamed, largest = operand_bytes(of.live, self.tiles, of.dtypes)
         converted = sum(extent(axes, self.tiles) for axes in of.live.converted)
-        return fixed + of.item * converted, streamed, largest
+        turned = [p for p in of.kernel.products if turns(p, self.tiles)]
+        converted += sum(extent(p.spans[0], self.tiles) for p in turned)
+        known = {t for t, _ in of.live.streamed_operands}
+        more = {n for p in turned for n in readings(p.sides[0]) if tensor_of(n) not in known}
+        ahead = [stored_bytes(extent(n.axes, self.tiles), of.dtypes[tensor_of(n)]) for n in more]
+        return fixed + of.item * converted, streamed + sum(ahead), max([largest, *ahead])
 
     def _bare_bytes(self, warps: int) -> int:
         """Bytes of registers of its tiles alone."""
@@ -264,7 +277,7 @@ class Tiled(Asked):
     @cached_property
     def rows(self) -> int:
         """Of the smallest product; 0 where there is none."""
-        return min((extent(role, self.tiles) for role, _, _ in self.of.live.products), default=0)
+        return min((as_written(p, self.tiles)[0] for p in self.of.kernel.products), default=0)
 
     def waited(self, stages: int, warps: int) -> int:
         """Matrix instructions of a chunk that a warpgroup waits for one by one."""

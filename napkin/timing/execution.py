@@ -43,6 +43,7 @@ class Execution:
         moved: values that these move, each of which is converted and has a place in a mask.
         divisions: whole-number divisions by numbers that are known at run time, of a group.
         stored_bytes: bytes that are written after the loops.
+        finishing_bytes: bytes that are read after the loops.
         added_bytes: bytes of what groups add to what memory holds.
         emitted: values that loops of products store, chunk by chunk.
         zeroed_bytes: bytes of zeros that are written before, in a launch of their own.
@@ -81,6 +82,7 @@ class Execution:
     moved: float = 0.0
     divisions: int = 0
     stored_bytes: float = 0.0
+    finishing_bytes: float = 0.0
     added_bytes: float = 0.0
     emitted: float = 0.0
     zeroed_bytes: float = 0.0

@@ -34,7 +34,9 @@ def adding(
     arrives: float,
     end: tuple[float, float],
 ) -> Time:
-    """The time of a kernel of warp-specialised CTAs that only add products up.
+    """The time of a kernel of warp-specialised CTAs that only add products up. Where they compute
+    with the product of each chunk, one does while another multiplies, whose operands come through
+    the port of shared memory through which chunks land.
 
     Args:
         computing: seconds of its loops on each pipe that computes, products first.
@@ -44,7 +46,12 @@ def adding(
     """
     computed, stored = end
     busiest = -(-run.groups // machine.sms)
-    product = next(iter(computing.values())) * machine.sms / run.groups
+    product, *others = (x * machine.sms / run.groups for x in computing.values())
+    groups = run.schedule.warpgroups
+    if any(others):
+        landing = run.inner_bytes / machine.register_rate * machine.sms / run.groups
+        waits = run.chunks * c.specialised_iteration
+        product = cycle(groups, (product + landing, sum(others)), waits) / groups
     ping_pong = run.schedule.kind == "ping-pong"
     shown = c.sums_ping_pong if ping_pong else c.sums_cooperative
     crossing = run.inner_bytes + c.sums_partial * run.partial_bytes

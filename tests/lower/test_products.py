@@ -145,3 +145,29 @@ def test_a_product_that_is_reduced_to_one_value_compiles(diagram: Any) -> None:
     (found,) = resources_many([job_of(kernel, kernel.choice.sizes, "sm_100")])
     assert isinstance(found, Resources), found
     plan.check(sizes={"q": 40, "x": 70, "d": 50}, resources=False).raise_if_wrong()
+
+
+@nk.diagram("n f, n f, n e -> f e", sizes={"n": 4096, "f": 4096, "e": 4096})
+def gated(X: Any, G: Any, D: Any) -> Any:
+    return nk.contract(nk.sigmoid(X) * G, D, over="n")
+
+
+def gated_in(**tiles: int) -> Any:
+    plan = nk.derive(gated, on="h100", materialise=())
+    (kernel,) = plan.kernels
+    known = dict.fromkeys(kernel.tiles, 1) | tiles
+    schedule = Schedule(known, 4, 2, described=kernel.schedule.described)
+    return with_choices(plan, [replace(kernel.choice, schedule=schedule)])
+
+
+def test_rows_that_are_computed_from_tiles_of_the_other_order_are_multiplied_as_columns() -> None:
+    """A warpgroup takes computed rows from registers, to which these are brought in pieces."""
+    plan = gated_in(n=64, f=64, e=64)
+    source = " ".join(plan.recipe.source.split())
+    assert "O_acc = tl.trans( tl.dot( tl.trans(D_tile), (tl.sigmoid(" in source
+    assert "tl.trans(O_acc)" in source
+    plan.check(sizes={"n": 70, "f": 72, "e": 80}).raise_if_wrong()
+
+
+def test_columns_too_few_for_rows_of_a_warpgroup_stay_columns() -> None:
+    assert "tl.trans(O_acc)" not in gated_in(n=64, f=64, e=32).recipe.source

@@ -7,9 +7,9 @@ rest are deferred to the tail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -21,7 +21,7 @@ from napkin.algebra.rescale import rescaled
 from napkin.algebra.rule import Instance, Rule, between
 from napkin.algebra.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.algebra.sides import NotSeparable, Side, by_side
-from napkin.algebra.terms import EXTREMA, JOINS, added, as_written, carrying, like, scaled
+from napkin.algebra.terms import EXTREMA, JOINS, added, as_written, carrying, like, scaled, worst
 from napkin.derive.folding import Folding
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.select import SELECTED
@@ -29,7 +29,7 @@ from napkin.derive.rules.together import write_exponent
 from napkin.derive.running_results import hold as hold_running
 from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
-from napkin.ir.node import REDUCTIONS, Node, over, postorder
+from napkin.ir.node import FLOOR, REDUCTIONS, Node, number, over, postorder
 from napkin.ir.operators import POINTWISE, RELATIONS
 from napkin.ir.operators.meant import joins_as
 from napkin.ir.rewrite import substitute
@@ -242,7 +242,9 @@ class Separating:
     def _summed(self, g: _Body, parts: Parts) -> Node:
         nodes = g.meaning.nodes
         must = {s for s in running_symbols(g.body) if s in nodes and self.folding.uses(nodes[s])}
-        self._refuse_unbounded(g, must)
+        shifted = [self._shifted(g, t, must) for t in sympy.Add.make_args(g.body)] if must else []
+        if any(factor is not None for _, factor in shifted):
+            return self._scaled_back(g, shifted)
         running = must | self._asked(g.meaning)
         if not running:
             return self._deferred(g, parts)
@@ -253,36 +255,87 @@ class Separating:
                 raise
             return self._deferred(g, parts)
 
-    def _refuse_unbounded(self, g: _Body, results: set[Any]) -> None:
-        """Refuse exp(a - r) where `a` is whole at every chunk, which r so far does not bound; and
-        where r so far may pass its final value: what has vanished beside it never comes back."""
-        for power in g.body.atoms(sympy.exp):
-            if not results.isdisjoint(power.free_symbols):
-                beside = by_side(power)[0]
-                if not all(self.carried(g.meaning.stands_for(s).axes) for s in beside):
-                    raise NotSeparable("sum", "a result so far is no bound of other positions")
-                for s in results & power.free_symbols:
-                    if self._wanders(g.meaning.nodes[s], g.p):
-                        raise NotSeparable("sum", "an extremum with results in it may turn back")
+    def _shifted(self, g: _Body, term: Any, results: set[Any]) -> tuple[Any, Node | None]:
+        """A term of a body as a body whose exponentials are at most 1 so far, and a factor of
+        results: c exp(a + b) = c exp(a - max a) exp(max a + b). None where they are so already.
+        What leaves the range of floats so far never comes back.
 
-    def _wanders(self, n: Node, p: int) -> bool:
-        """Whether a term has an extremum of several terms with results of its pass: for a while one
-        may leave the others far behind."""
-        below = postorder([n], {m for m in postorder([n]) if not self._used(m, p)})
-        return any(self._joins_results(e, p) for e in below)
+        Raises:
+            NotSeparable: it has an exponential that is no factor of it.
+        """
 
-    def _joins_results(self, e: Node, p: int) -> bool:
-        if e.op in EXTREMA:  # with a result for each position
-            return any(set(over(e)) & set(f.axes) for f in self._used(e.args[0], p))
-        return e.op in JOINS and not all(self._grows(a, p) for a in e.args)
+        def mixed(e: Any) -> bool:
+            return all(by_side(e)) and bool(results & e.free_symbols)
 
-    def _grows(self, n: Node, p: int) -> bool:
+        factors: tuple[Any, ...] = sympy.Mul.make_args(term)
+        powers: list[Any] = [f for f in factors if isinstance(f, sympy.exp) and mixed(f)]
+        rest = sympy.Mul(*(f for f in factors if f not in powers))
+        if any(map(mixed, rest.atoms(sympy.exp))):
+            raise NotSeparable("sum", "an exponential that is no factor of it has no bound so far")
+        if all(self._bounded(g, term, p.args[0]) for p in powers):
+            return term, None
+        a, b = additive(separate(sympy.Add(*(p.args[0] for p in powers))), by_side, "exp")
+        top = self._largest(g, self._exponents(g, term, a, "max")[-1])
+        some = pointwise("greater", (top, number(FLOOR)))
+        symbol = g.meaning.symbol(top)
+        factor = g.meaning.node(sympy.exp(symbol + b))
+        return rest * sympy.exp(a - symbol), pointwise("where", (some, factor, number(0.0)))
+
+    def _largest(self, g: _Body, exponents: Node) -> Node:
+        """The largest exponent of a body, folded in its pass."""
+        top = along("max", carrying(exponents, over(g.f)), over(g.f), (FLOOR,))
+        self.folding.names.setdefault(top, f"{self._name(g.f)}_top")
+        return self.folding.found_for(top, g.f, g.p)
+
+    def _bounded(self, g: _Body, term: Any, exponent: Any) -> bool:
+        """Whether an exponent is a sum of multiples of a - max a and min a - a so far, where a term
+        is not 0."""
+        a, b = additive(separate(exponent), by_side, "exp")
+        if not all(self.carried(g.meaning.stands_for(s).axes) for s in a.free_symbols):
+            raise NotSeparable("sum", "a result so far is no bound of other positions")
+        parts: tuple[Any, ...] = sympy.Add.make_args(b)
+        for part in parts:
+            c, result = part.as_coeff_Mul()
+            op, n = "max" if c.is_negative else "min", g.meaning.nodes.get(result)
+            known = {g.meaning.nodes[s]: s for s in a.free_symbols if s in g.meaning.nodes}
+            known |= dict.fromkeys(self._exponents(g, term, a / -c, op), a / -c)
+            a += c * (self._bound_of(op, n, known) or 0) if n is not None else 0
+        return a == 0
+
+    def _bound_of(self, op: str, n: Node, bodies: Mapping[Node, Any]) -> Any:
+        """The expression that a result so far is the extremum of, one of `bodies`, or joins with
+        others that move one way alone: another may leave it far behind for a while, and what has
+        vanished beside that never comes back. None where there is none."""
+        if n.op == op:
+            return bodies.get(n.args[0])
+        if n.op != REDUCTIONS[op].combine or not all(map(self._grows, n.args)):
+            return None
+        return next((e for m in n.args if (e := self._bound_of(op, m, bodies)) is not None), None)
+
+    def _exponents(self, g: _Body, term: Any, a: Any, op: str) -> tuple[Node, Node]:
+        """The exponents of a term as a node, at all positions and where the term is not 0."""
+        plain = g.meaning.node(a)
+        return plain, g.meaning.kept(term, plain, worst(op))
+
+    def _scaled_back(self, g: _Body, shifted: list[tuple[Any, Node | None]]) -> Node:
+        """The sum of terms that are shifted, each with its factor."""
+        by: dict[Node | None, Any] = {}
+        for body, factor in shifted:
+            by[factor] = by.get(factor, 0) + body
+        factors = {f: _ONE if f is None else g.meaning.symbol(f) for f in by}
+        self._note(g, [(body, factors[f]) for f, body in by.items()], deferred=factors.values())
+        terms: list[Node] = []
+        for factor, body in by.items():
+            inner = self._summed(replace(g, body=body), separate(body))
+            terms.append(inner if factor is None else scaled(inner, factor))
+        return added(terms)
+
+    def _grows(self, n: Node) -> bool:
         """Whether a term so far moves one way alone: an extremum over the chunks, or of such."""
         if n.op in JOINS:
-            return all(self._grows(a, p) for a in n.args)
-        return not any(self._used(a, p) for a in n.args) and (
-            n.op in EXTREMA or not self._used(n, p)
-        )
+            return all(map(self._grows, n.args))
+        used = self.folding.uses(n)
+        return not used or (n.op in EXTREMA and used <= {n})
 
     def _asked(self, meaning: Meaning) -> set[Any]:
         """The results that the caller wants held running."""
@@ -298,6 +351,10 @@ class Separating:
 
     def _deferred(self, g: _Body, parts: Parts) -> Node:
         """sum_k b_k(r) sum_x a_k(x), the factors b_k applied in the tail."""
+        for power in sympy.Mul(*(b for _, b in parts)).atoms(sympy.Pow):
+            n = g.meaning.nodes.get(power.base)
+            if n is not None and n.op in EXTREMA and power.exp.is_number and power.exp <= -2:
+                raise NotSeparable(g.f.op, "a power of its body may overflow before it is scaled")
         terms: list[Node] = []
         for a, b in parts:
             inner = self._folded(g, a)

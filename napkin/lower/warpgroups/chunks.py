@@ -8,12 +8,12 @@ import ast
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
 from napkin.lower import syntax as sx
+from napkin.lower.descriptors import ITEM, item_bytes
 from napkin.lower.emit_memory import corner
 from napkin.lower.launch import in_box
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr, Operand
-from napkin.lower.warpgroups.cta import BITS, Crossed
-from napkin.lower.warpgroups.resources import bytes_of
+from napkin.lower.warpgroups.cta import Crossed
 from napkin.lower.warpgroups.rings import Rings
 from napkin.schedule import WARPS
 
@@ -60,7 +60,7 @@ def _crossing(r: Rings, x: Crossed) -> list[ast.stmt]:
     scope, groups, rows = r.scope, r.cta.groups, r.scope.rows(x.tensor)
     places = sx.binary(scope.stages, "*", groups)
     shape = [places, *(scope.extent(d) for d in x.product.spans[0])]
-    layout = r.lang("NVMMASharedLayout", LINE, BITS, 2)
+    layout = r.lang("NVMMASharedLayout", LINE, 8 * ITEM, 2)
     dtype = sx.name(f"{scope.ring(tensor_of(x.product.sides[1][0]))}.dtype")
     room = r.lang("allocate_shared_memory", dtype, sx.tuple_of(shape), layout)
     return [
@@ -137,6 +137,6 @@ def _ask(r: Rings, leaf: Node, at: Operand) -> list[ast.stmt]:
     beside = r.program.beside
     boxes = [leaf, *(beside if beside and leaf is r.cta.carrier else ())]
     full = sx.method(r.scope.full(tensor_of(leaf)), "index", at)
-    each = [sx.binary(r.values(n), "*", bytes_of(r.cta, n)) for n in boxes]
+    each = [sx.binary(r.values(n), "*", item_bytes(n)) for n in boxes]
     expected = ast.Expr(sx.call("mbarrier.expect", full, sx.chain("+", each)))
     return [expected, *(r.copy(n, full, at) for n in boxes)]

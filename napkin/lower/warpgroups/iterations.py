@@ -13,19 +13,17 @@ import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from napkin.algebra.terms import is_read
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node, postorder
 from napkin.lower import syntax as sx
 from napkin.lower.dots import Dot
 from napkin.lower.emit import Emitter
 from napkin.lower.emit_reductions import operand
-from napkin.lower.places import Places
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr, Operand
+from napkin.lower.warpgroups.across import across
 from napkin.lower.warpgroups.cta import Crossed, Delayed
-from napkin.lower.warpgroups.emit_gluon import Alone
 from napkin.lower.warpgroups.rings import Rings, waited
 
 
@@ -126,7 +124,7 @@ class Rows:
         inner.have |= {n: self.rings.view(n, slot) for n in self.program.beside}
         inner.raw.update(self.program.beside)
         out = self._begin_leading(work)
-        out += [*([] if at_once else self._begin_delayed(work)), *self._across(loop, inner)]
+        out += [*([] if at_once else self._begin_delayed(work)), *across(self.rings, loop, inner)]
         waiting = [x.state for x in work.delayed]
         now = [s for s in self.stream.passes[loop.part].states if s not in waiting]
         later = [n for x in work.delayed for n in (x.before, x.product.node)]
@@ -219,25 +217,6 @@ class Rows:
         start = sx.binary(self.scope.warpgroup, "*", length)
         return sx.method(box, "slice", start, length, dim)
 
-    def _across(self, loop: Loop, inner: Emitter) -> list[ast.stmt]:
-        """Terms with one value for each column: while products are made, each thread computes one
-        of them, and leaves it to all in shared memory."""
-        terms, scope = self.cta.across(loop), self.scope
-        if not terms:
-            return []
-        apart = scope.apart(self.cta.columns[0])
-        alone = Emitter(self.program, apart, Alone(apart))
-        alone.have, alone.uses = dict(self.emitter.have), self.emitter.uses
-        alone.inside = set(self.stream.axes) if loop.whole else set()
-        places = Places(alone).lanes(self.cta.columns[0], {}, loop)
-        for n in filter(is_read, postorder(terms)):  # all on their way before one is waited for
-            alone.define(n)
-        for n in terms:
-            place = sx.method(scope.shared(n), "index", scope.warpgroup)
-            alone.statements.append(ast.Expr(sx.method(place, "store", alone.value(n))))
-            inner.have[n] = sx.method(place, "load", scope.of(self.cta.columns[:1]))
-        return [*places, *alone.drain()]
-
     def _work(self, loop: Loop) -> Work:
         products = self.cta.begun(loop)
         boxes = [n for n in self.cta.streamed if any(n in d.parts for d in products)]
@@ -276,15 +255,8 @@ class Rows:
 
     def _multiplied(self, d: Dot, slot: Expr) -> ast.stmt:
         """A product of two tiles, begun."""
-        scope = self.scope
-        sides = [self.rings.tile(d.sides[i][0], slot, d.transposed(i)) for i in (0, 1)]
-        shape = self.emitter.extents((d.rows[0], d.columns[0]))
-        layout, float32 = scope.layout(d.columns[0]), self.lang.word("float32")
-        none = self.lang("zeros", shape, float32, layout=layout)
-        name = scope.value(d.node)
-        self.emitter.made[d.node] = sx.name(name)
-        made = sx.call("warpgroup_mma", *sides, none, use_acc=False, is_async=True)
-        return sx.assign(name, made)
+        self.emitter.made[d.node] = sx.name(self.scope.value(d.node))
+        return self.rings.begun(d, lambda _: slot)
 
     def _delayed(self, work: Work) -> list[ast.stmt]:
         return [*self._begin_delayed(work), *self._finish_delayed(work, ())]

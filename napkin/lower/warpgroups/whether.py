@@ -66,6 +66,8 @@ def _why_not_added(cta: SpecialisedCta) -> str:
         reason = _product_reason(cta, x.product)
         if reason:
             return reason
+    if cta.anew and cta.ping_pong:
+        return "one warpgroup computes while another multiplies only side by side"
     if program.extent(cta.row) % ROWS:
         return f"a group has {program.extent(cta.row)} rows, not a multiple of {ROWS}"
     if axis and program.shape_of((axis,)) != (cta.row,):
@@ -79,8 +81,10 @@ def _product_reason(cta: SpecialisedCta, dot: Dot) -> str:
         return "an operand is no matrix as it lies"
     if dot.rows[0] != cta.row or len(dot.sides[1]) != 1:
         return "the rows of a product are not those of the group"
-    if not all(is_operand(p) for p in dot.parts if is_read(p)):
+    if not all(is_operand(p, dot.parts) for p in dot.parts if is_read(p)) or dot.dtype == "int8":
         return "an operand has a type of its own"
+    if dot.dtype and (dot.transposed(0) or not dot.transposed(1)):
+        return "operands of 8 bits do not lie along what is summed"
     if not all(_lies_in_rows(cta.program, p) for p in dot.parts if p in cta.program.boxes):
         return "several axes lie inside the rows of an operand"
     if cta.program.extent(dot.columns[0]) > WIDEST:

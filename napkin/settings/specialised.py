@@ -117,7 +117,7 @@ def may_specialise(kernel: Kernel, dtype: str, machine: Machine) -> bool:
     lying = all(own_type(a.leaf) in {"", "fp8", "fp32"} for a in kernel.reads)
     emitted = {e.output for p in kernel.stream.passes for e in p.emits}
     alone = not kernel.partial and not kernel.merges and emitted.issuperset(kernel.added)
-    return bool(streams) and alone and not kernel.paired and lying
+    return bool(streams) and alone and lying
 
 
 def specialised_choices(

@@ -105,7 +105,7 @@ def simplest(ways: Sequence[Way], since: float = 0.0) -> Way:
     return min((w for w in ways if w.seconds <= most), key=lambda w: (w.kernels, w.seconds))
 
 
-def _about_as_fast(fastest: float, since: float, same: float = SAME) -> float:
+def _about_as_fast(fastest: float, since: float, same: float) -> float:
     """The most seconds that are about as fast as the fastest, which may be done before `since`."""
     since = min(since, fastest)
     return since + (fastest - since) * same
@@ -219,7 +219,7 @@ class Cutting:
         begun = self._ways[first]
         since = begun.seconds if begun else 0.0
         for o in sorted(self._options[end], key=lambda o: o.least):
-            most = min(_about_as_fast(fastest, since), self._most[end])
+            most = min(_about_as_fast(fastest, since, SAME), self._most[end])
             if o.least > most:
                 self._tell_left(end, found, most)
                 break

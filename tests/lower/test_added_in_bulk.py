@@ -22,12 +22,15 @@ from napkin.lower.warpgroups.gluon import imports
 from napkin.lower.warpgroups.resources import registers_of, shared_of
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write_gluon import write_cta
+from napkin.machine.machines import machine
 from napkin.run import warpgroups
 from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.run.interpret import Traffic
 from napkin.run.warpgroups import run_cta
 from napkin.run.worker import KernelError
 from napkin.schedule import specialised
+from napkin.settings.best import best_tiles
+from napkin.settings.specialised import launched
 
 
 def gradient(keys: Any = None) -> Diagram:
@@ -165,3 +168,12 @@ def test_what_it_takes_of_a_multiprocessor() -> None:
     rows, sums, barriers = 2 * 2 * 64 * 64 * 2, 64 * 128 * 4, (4 + 8 + 2 * 2 * 2 + 3) * 8
     assert shared_of(cta) == boxes + rows + sums + barriers + 256
     assert registers_of(cta) == (2 * 64 * 128 + 2 * 64 * 64) // 128 + 30
+
+
+def test_the_search_asks_for_warpgroups() -> None:
+    kernel, sizes = adding(FULL), {"h": 64, "q": 4096, "x": 4096, "d": 128, "e": 128}
+    alone = best_tiles(kernel, sizes, "bf16", machine("h100"))
+    assert alone is not None
+    taken = launched(alone, "bf16", machine("h100"))
+    assert taken.schedule.warpgroups == 2
+    assert taken.time.seconds < alone.time.seconds / 2

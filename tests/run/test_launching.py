@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
 from bench_dispatch import STREAM, played
 
 import napkin.torch as nkt
-from napkin.lower.launch import fits
+from napkin.lower.launch import TmaBox, fits
 from napkin.run import cache_folder, launching
-from napkin.run.launching import Launch
+from napkin.run.launching import Launch, described
 from napkin.run.prepared import OnCuda, passed, row_major
 from napkin.torch import arranged, ops
 
@@ -77,6 +77,14 @@ def test_a_launch_is_that_of_triton(depth: int, calls: list[Any]) -> None:
     del ours[HOOKS], theirs[HOOKS]
     assert len(ours) == len(theirs)
     assert all(a is b or a == b for a, b in zip(ours, theirs, strict=True))
+
+
+def test_what_a_descriptor_stands_for_is_set_to_zero_before() -> None:
+    sums = torch.ones(16, 32)
+    box = described(row_major(sums.shape), TmaBox((0, 1), (16, 32)), dtype=sums.dtype)
+    made = Launch(None, 0, [None], [(0, 0, box)], {}, {}, zeros=[0])
+    made(made.bound([sums]), STREAM)
+    assert not sums.any()
 
 
 @pytest.mark.parametrize("grid", [0, 2])

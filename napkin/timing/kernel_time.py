@@ -45,7 +45,7 @@ from napkin.timing.execution import (
     Time,
     arithmetic_rate,
 )
-from napkin.timing.queueing import cycle
+from napkin.timing.queueing import blended, cycle
 from napkin.timing.warp_specialised import ARRIVAL, adding, specialised_time
 
 EVERY = 2
@@ -67,10 +67,6 @@ MOVES = frozenset({DRAM, L2, ACCESSES, ADDITIONS, L1})
 
 ROUNDING = 1e-12
 """What rounding may add to seconds that are nowhere more."""
-
-BLEND = 4
-"""How nearly two that go on together take what the longer one takes, where both take about as long:
-the power of which both are summed."""
 
 
 def predict(
@@ -354,10 +350,6 @@ class Waves:
         return products + arithmetic, moved / run.groups / c.streamed
 
 
-def _blended(one: float, other: float) -> float:
-    return (one**BLEND + other**BLEND) ** (1 / BLEND)
-
-
 def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str, float]) -> Time:
     """The time of groups that load, compute and store, each of these after the other. In a round
     all groups of a multiprocessor do so once: it takes at least what its busiest pipe has to do for
@@ -390,9 +382,9 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     of_one = *stations[:2], few * stations[2]
     alone = max(of_one) if run.pipelined else sum(of_one)
     # One warp computes beside what it waits for; before barriers of several, nothing is computed.
-    alone = waits + (_blended(alone, late) if run.schedule.warps == 1 else alone + late)
+    alone = waits + (blended(alone, late) if run.schedule.warps == 1 else alone + late)
     busiest = run.resident * (max(stations) + exposed)
-    one = _blended(alone, busiest)
+    one = blended(alone, busiest)
     rounds = max(1.0, groups / (machine.sms * run.resident))
     left = c.uneven / (run.chunks if run.pipelined and run.chunks else 1)
     seconds = rounds * one + left * busiest

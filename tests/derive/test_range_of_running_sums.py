@@ -1,5 +1,5 @@
-"""Bodies that leave the range of floats for a while: exp(X - max 2X) of a chunk of large negative X is
-infinite before the largest is seen, and infinity times a rescale of 0 is no number."""
+"""Bodies that leave the range of floats for a while: exp(X - max 2X) of a chunk of large negative X
+is infinite before the largest is seen, and infinity times a rescale of 0 is no number."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ is read from inputs alone, and only selected, is exact and stays. What overflows
 underflows is 0, or a multiple of the least positive number: in one evaluation everywhere, in
 another nowhere, in the others here and there; and in one it is all that is lost, for what is left
 may be exact. In one evaluation steps are rounded to nearest, to so many bits fewer, and in another
-to the bits that floats have: what rounding makes equal, or equal to an input, is so there, and never
-where each value moves by itself.
+to the bits that floats have: what rounding makes equal, or equal to an input, is so there, and
+never where each value moves by itself.
 
 On a device a product and a sum may be one operation (FMA): the sum has the product before it is
 rounded, where another term has it after. So x y - x y is 0, or as much as the product was rounded

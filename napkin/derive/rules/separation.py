@@ -7,9 +7,9 @@ rest are deferred to the tail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -21,7 +21,8 @@ from napkin.algebra.rescale import rescaled
 from napkin.algebra.rule import Instance, Rule, between
 from napkin.algebra.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.algebra.sides import NotSeparable, Side, by_side
-from napkin.algebra.terms import EXTREMA, JOINS, added, as_written, carrying, like, scaled, worst
+from napkin.algebra.terms import EXTREMA, added, as_written, carrying, like, scaled
+from napkin.derive.exponents import Body, Exponents
 from napkin.derive.folding import Folding
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.select import SELECTED
@@ -29,22 +30,12 @@ from napkin.derive.rules.together import write_exponent
 from napkin.derive.running_results import hold as hold_running
 from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
-from napkin.ir.node import FLOOR, REDUCTIONS, Node, number, over, postorder
+from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.operators import POINTWISE, RELATIONS
 from napkin.ir.operators.meant import joins_as
 from napkin.ir.rewrite import substitute
 
 _ONE = sympy.Integer(1)
-
-
-@dataclass(frozen=True)
-class _Body:
-    """What a reduction `f` in pass `p` is of: an expression over the symbols of a meaning."""
-
-    f: Node
-    p: int
-    meaning: Meaning
-    body: Any
 
 
 class Separating:
@@ -170,7 +161,7 @@ class Separating:
         same: Container[Node],
         opened: Container[Node],
         chunk: Container[Node],
-    ) -> _Body:
+    ) -> Body:
         """What a body means, with the terms of `chunk` on the side of the chunk."""
 
         def side(n: Node) -> Side:
@@ -182,7 +173,7 @@ class Separating:
         body = meaning.of(term)
         if any(side(n) == "mixed" for n in meaning.nodes.values()):  # its symbol hides a result
             raise NotSeparable(f.op, "it mixes the chunk with a running result")
-        return _Body(f, p, meaning, body)
+        return Body(f, p, meaning, body)
 
     def _side(self, n: Node, results: Container[Node], gone: Collection[str]) -> Side:
         uses = any(f in results for f in self.folding.uses(n))
@@ -193,11 +184,11 @@ class Separating:
         # side; left with the running results it is applied once, in the tail.
         return "r" if uses or not removed else "x"
 
-    def _folded(self, g: _Body, a: Any) -> Node:
+    def _folded(self, g: Body, a: Any) -> Node:
         """The reduction of an expression in the chunk alone."""
         return self.folding.folded(g.f.op, g.meaning.body(a, g.f), g.f, g.p)
 
-    def _extremum(self, g: _Body) -> Node:
+    def _extremum(self, g: Body) -> Node:
         if running_symbols(g.body):  # max exp(x - r) = exp(max x - r), where exp(x) may overflow
             return self._distributed(g)
         try:
@@ -207,7 +198,7 @@ class Separating:
                 return self._distributed(g)
             raise
 
-    def _distributed(self, g: _Body) -> Node:
+    def _distributed(self, g: Body) -> Node:
         """max_x max(r, a(x)) = max(r, max_x a(x)), as `napkin.algebra.lattice` does."""
 
         def kind(e: Any) -> str:
@@ -222,7 +213,7 @@ class Separating:
             self.folding.found_for(n, g.f, g.p)
         return value
 
-    def _outside(self, g: _Body, parts: Parts) -> Node:
+    def _outside(self, g: Body, parts: Parts) -> Node:
         """The reduction of a(x) o b is that of a(x), and then o b, where o distributes over it. Of
         prod_x a(x) b = b**n prod_x a(x) both factors may overflow, and so it stays as it is."""
         record = REDUCTIONS[g.f.op]
@@ -239,10 +230,12 @@ class Separating:
         self._note(g, shown, deferred=by_side(b)[1])
         return pointwise(op, (self._folded(g, a), g.meaning.node(b)))
 
-    def _summed(self, g: _Body, parts: Parts) -> Node:
+    def _summed(self, g: Body, parts: Parts) -> Node:
         nodes = g.meaning.nodes
         must = {s for s in running_symbols(g.body) if s in nodes and self.folding.uses(nodes[s])}
-        shifted = [self._shifted(g, t, must) for t in sympy.Add.make_args(g.body)] if must else []
+        exponents = Exponents(self.folding, g)
+        terms = sympy.Add.make_args(g.body) if must else ()
+        shifted = [exponents.shifted(t, must) for t in terms]
         if any(factor is not None for _, factor in shifted):
             return self._scaled_back(g, shifted)
         running = must | self._asked(g.meaning)
@@ -255,69 +248,7 @@ class Separating:
                 raise
             return self._deferred(g, parts)
 
-    def _shifted(self, g: _Body, term: Any, results: set[Any]) -> tuple[Any, Node | None]:
-        """A term of a body as a body whose exponentials are at most 1 so far, and a factor of
-        results: c exp(a + b) = c exp(a - max a) exp(max a + b). None where they are so already.
-        What leaves the range of floats so far never comes back.
-
-        Raises:
-            NotSeparable: it has an exponential that is no factor of it.
-        """
-
-        def mixed(e: Any) -> bool:
-            return all(by_side(e)) and bool(results & e.free_symbols)
-
-        factors: tuple[Any, ...] = sympy.Mul.make_args(term)
-        powers: list[Any] = [f for f in factors if isinstance(f, sympy.exp) and mixed(f)]
-        rest = sympy.Mul(*(f for f in factors if f not in powers))
-        if any(map(mixed, rest.atoms(sympy.exp))):
-            raise NotSeparable("sum", "an exponential that is no factor of it has no bound so far")
-        if all(self._bounded(g, term, p.args[0]) for p in powers):
-            return term, None
-        a, b = additive(separate(sympy.Add(*(p.args[0] for p in powers))), by_side, "exp")
-        top = self._largest(g, self._exponents(g, term, a, "max")[-1])
-        some = pointwise("greater", (top, number(FLOOR)))
-        symbol = g.meaning.symbol(top)
-        factor = g.meaning.node(sympy.exp(symbol + b))
-        return rest * sympy.exp(a - symbol), pointwise("where", (some, factor, number(0.0)))
-
-    def _largest(self, g: _Body, exponents: Node) -> Node:
-        """The largest exponent of a body, folded in its pass."""
-        top = along("max", carrying(exponents, over(g.f)), over(g.f), (FLOOR,))
-        self.folding.names.setdefault(top, f"{self._name(g.f)}_top")
-        return self.folding.found_for(top, g.f, g.p)
-
-    def _bounded(self, g: _Body, term: Any, exponent: Any) -> bool:
-        """Whether an exponent is a sum of multiples of a - max a and min a - a so far, where a term
-        is not 0."""
-        a, b = additive(separate(exponent), by_side, "exp")
-        if not all(self.carried(g.meaning.stands_for(s).axes) for s in a.free_symbols):
-            raise NotSeparable("sum", "a result so far is no bound of other positions")
-        parts: tuple[Any, ...] = sympy.Add.make_args(b)
-        for part in parts:
-            c, result = part.as_coeff_Mul()
-            op, n = "max" if c.is_negative else "min", g.meaning.nodes.get(result)
-            known = {g.meaning.nodes[s]: s for s in a.free_symbols if s in g.meaning.nodes}
-            known |= dict.fromkeys(self._exponents(g, term, a / -c, op), a / -c)
-            a += c * (self._bound_of(op, n, known) or 0) if n is not None else 0
-        return a == 0
-
-    def _bound_of(self, op: str, n: Node, bodies: Mapping[Node, Any]) -> Any:
-        """The expression that a result so far is the extremum of, one of `bodies`, or joins with
-        others that move one way alone: another may leave it far behind for a while, and what has
-        vanished beside that never comes back. None where there is none."""
-        if n.op == op:
-            return bodies.get(n.args[0])
-        if n.op != REDUCTIONS[op].combine or not all(map(self._grows, n.args)):
-            return None
-        return next((e for m in n.args if (e := self._bound_of(op, m, bodies)) is not None), None)
-
-    def _exponents(self, g: _Body, term: Any, a: Any, op: str) -> tuple[Node, Node]:
-        """The exponents of a term as a node, at all positions and where the term is not 0."""
-        plain = g.meaning.node(a)
-        return plain, g.meaning.kept(term, plain, worst(op))
-
-    def _scaled_back(self, g: _Body, shifted: list[tuple[Any, Node | None]]) -> Node:
+    def _scaled_back(self, g: Body, shifted: list[tuple[Any, Node | None]]) -> Node:
         """The sum of terms that are shifted, each with its factor."""
         by: dict[Node | None, Any] = {}
         for body, factor in shifted:
@@ -329,13 +260,6 @@ class Separating:
             inner = self._summed(replace(g, body=body), separate(body))
             terms.append(inner if factor is None else scaled(inner, factor))
         return added(terms)
-
-    def _grows(self, n: Node) -> bool:
-        """Whether a term so far moves one way alone: an extremum over the chunks, or of such."""
-        if n.op in JOINS:
-            return all(map(self._grows, n.args))
-        used = self.folding.uses(n)
-        return not used or (n.op in EXTREMA and used <= {n})
 
     def _asked(self, meaning: Meaning) -> set[Any]:
         """The results that the caller wants held running."""
@@ -349,8 +273,9 @@ class Separating:
             & {names.get(u, "") for u in ({n} if n in folds else self.folding.uses(n))}
         }
 
-    def _deferred(self, g: _Body, parts: Parts) -> Node:
+    def _deferred(self, g: Body, parts: Parts) -> Node:
         """sum_k b_k(r) sum_x a_k(x), the factors b_k applied in the tail."""
+        power: Any
         for power in sympy.Mul(*(b for _, b in parts)).atoms(sympy.Pow):
             n = g.meaning.nodes.get(power.base)
             if n is not None and n.op in EXTREMA and power.exp.is_number and power.exp <= -2:
@@ -362,7 +287,7 @@ class Separating:
         self._note(g, parts, deferred=set[Any]().union(*(by_side(b)[1] for _, b in parts)))
         return added(terms)  # a body that is identically 0 has no parts
 
-    def _held(self, g: _Body, running: set[Any]) -> Node:
+    def _held(self, g: Body, running: set[Any]) -> Node:
         """A sum whose body holds some results running; factors of the others are deferred."""
 
         def split(e: Any) -> tuple[set[Any], set[Any]]:
@@ -376,7 +301,7 @@ class Separating:
             terms.append(leaf if b == 1 else scaled(leaf, g.meaning.node(b)))
         return added(terms)
 
-    def _running(self, g: _Body, inner: Any, i: int) -> Node:
+    def _running(self, g: Body, inner: Any, i: int) -> Node:
         stem = self.folding.names.get(g.f, "sum")
         rescale = rescaled(inner, g.meaning)
         leaf = hold_running(g.f, g.p, rescale, self.folding, f"{stem}_{i}" if i else stem)
@@ -389,7 +314,7 @@ class Separating:
 
     def _note(
         self,
-        g: _Body,
+        g: Body,
         parts: Parts,
         running: Iterable[Any] = (),
         deferred: Iterable[Any] = (),

@@ -78,7 +78,7 @@ PROBLEMS = [
     Problem("swiglu_gradient"),
     # a stream in a stream
     Problem("linear_cross_entropy"),
-    Problem("linear_jensen_shannon", ranges=dict(W=(-0.1, 0.1), U=(-0.1, 0.1))),
+    Problem("linear_jensen_shannon", "losses", ranges=dict(W=(-0.1, 0.1), U=(-0.1, 0.1))),
     Problem("attention_output"),
     # products with scales on both sides, squares as products
     Problem("blockwise_fp8_linear"),

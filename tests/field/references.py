@@ -141,12 +141,6 @@ def elman_network(x: Array, w: Array) -> Array:
     return out
 
 
-def linear_jensen_shannon(x: Array, w: Array, y: Array, u: Array) -> Array:
-    p, q = normal(x @ w.T), normal(y @ u.T)
-    m = (p + q) / 2
-    return (p * np.log(p / m) + q * np.log(q / m)).sum(-1) / 2
-
-
 def selective_scan(d: Array, a: Array, b: Array, c: Array, x: Array) -> Array:
     d, h, out = np.log(1 + np.exp(d)), np.zeros((len(d), *a.shape)), np.empty(d.shape)
     for t in range(d.shape[1]):
@@ -371,7 +365,6 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "layernorm": layernorm,
     "layernorm_linear": lambda x, g, b, w: layernorm(x, g, b) @ w,
     "linear_cross_entropy": lambda x, w, t: cross_entropy(x @ w.T, t),
-    "linear_jensen_shannon": linear_jensen_shannon,
     "linear_attention": lambda q, k, v: q @ (k.T @ v),
     "cumsum": lambda x: x.cumsum(-1),
     "dropout_attention": dropout_attention,

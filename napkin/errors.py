@@ -8,7 +8,7 @@ failed and the nearest legal move. Both print as one clear message, never as a t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class NapkinError(Exception):
@@ -49,6 +49,19 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"known: {', '.join(known)}" if known else "there are none"
+
+
+def check_known(word: object, choices: Collection[str], what: str) -> None:
+    """Check that a word is one of some choices.
+
+    Args:
+        what: the message where it is none, but for the nearest choice.
+
+    Raises:
+        InputError: it is none of them.
+    """
+    if word not in choices:
+        raise InputError(f"{what}; {did_you_mean(str(word), choices)}")
 
 
 _REDUCED = ("sum", "mean", "max", "min", "prod", "any", "all", "logsumexp")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Generic, TypeVar
 
-from napkin.algebra.terms import multiplies, narrow_type, reads_bytes
+from napkin.algebra.terms import is_operand, multiplies, narrow_type, reads_bytes
 from napkin.ir.node import Node, factors, over, union_axes
 
 MOST_SPLIT = 12
@@ -29,6 +29,10 @@ NARROW_DEPTH = 32
 """Smallest depth of a product of 8-bit operands: that of one instruction (PTX ISA, mma). So it is
 where 8 bits are converted to 16: Triton gives a thread four such values along the depth, and sums
 over a depth of 16 came out twice as large as they are (H200, Triton 3.6)."""
+
+EXACT_SUM = 128
+"""Products of fp8 that Hopper's tensor cores add up before the sum goes on in float32: they keep
+some 14 bits of it (arXiv 2412.19437, section 3.3.2, which takes 128 too)."""
 
 Key = TypeVar("Key", str, int)
 """An axis, or a dimension of tiles."""
@@ -86,6 +90,11 @@ class Contraction(Generic[Key]):
     def flat(self) -> bool:
         """Whether the operands are tiles of two dimensions as they are."""
         return len(self.spans[0]) == 2 and len(self.spans[1]) == 2
+
+    def lies(self, side: int) -> bool:
+        """Whether an operand is one reading, multiplied as it lies in memory."""
+        parts = self.sides[side]
+        return len(parts) == 1 and is_operand(parts[0], self.parts)
 
     def transposed(self, side: int) -> bool:
         """Whether an operand's dimensions are in the other order than the product takes them."""

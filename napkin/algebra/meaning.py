@@ -302,17 +302,22 @@ class Meaning(Container[Node]):
             return pointwise(row.name, args)
         return joined(row.name, args)
 
-    def _chosen(self, value: Node, indicator: Any) -> Node:
+    def _chosen(self, value: Node, indicator: Any, other: float = 0.0) -> Node:
         test, positive = self._indicators[indicator]
-        pair = (value, number(0.0)) if positive else (number(0.0), value)
+        pair = (value, number(other)) if positive else (number(other), value)
         return pointwise("where", (test, *pair))
 
+    def where_kept(self, expression: Any, value: Node, other: float) -> Node:
+        """A node where the conditions of the chunk in a product hold, and a number elsewhere."""
+        found = by_side(expression)[0] & self._indicators.keys()
+        for indicator in sorted(found, key=lambda s: s.name):
+            value = self._chosen(value, indicator, other)
+        return value
+
     def _sum(self, expression: Any) -> Node:
-        plus = [a for a in expression.args if not a.could_extract_minus_sign()]
-        minus = [-a for a in expression.args if a.could_extract_minus_sign()]
         key = sympy.default_sort_key
-        plus.sort(key=key)
-        minus.sort(key=key)
+        plus = sorted((a for a in expression.args if not a.could_extract_minus_sign()), key=key)
+        minus = sorted((-a for a in expression.args if a.could_extract_minus_sign()), key=key)
         if plus:
             total = joined("add", map(self.node, plus))
         else:

@@ -12,7 +12,7 @@ import numpy as np
 
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.reading import numbers
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import Node
 from napkin.ir.storage import storage_type
@@ -68,8 +68,7 @@ def given(
     """
     leaves = {str(n.params[0]): n for n in diagram.inputs}
     for name in (*(inputs or {}), *(ranges or {})):
-        if name not in leaves:
-            raise InputError(f"{diagram.name} has no input {name!r}; {did_you_mean(name, leaves)}")
+        check_known(name, leaves, f"{diagram.name} has no input {name!r}")
         if name in (inputs or {}) and name in (ranges or {}):
             raise InputError(f"{diagram.name}: {name} is given, so it has no range; leave one out")
     spans = {k: _range(diagram, leaves[k], r) for k, r in (ranges or {}).items()}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from napkin.algebra.terms import is_operand, is_read, narrow_type
+from napkin.algebra.terms import is_read, narrow_type
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node, factors
 from napkin.lower.dots import dot_of, multiplied_as
@@ -53,7 +53,7 @@ def _in_kernel(k: PlannedKernel, output: str) -> tuple[set[str], set[str]]:
         dot = dot_of(program, n)
         if dot is None or narrow_type(dot.parts):
             continue
-        if not all(len(side) == 1 and is_operand(side[0], dot.parts) for side in dot.sides):
+        if not (dot.lies(0) and dot.lies(1)):
             like = multiplied_as(program.kernel, dot.parts)
             found |= {k.dtypes[like]} if like else set()
     return found, reads

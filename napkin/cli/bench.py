@@ -13,6 +13,18 @@ from napkin.cli import options
 from napkin.cli.ending import FAILED
 from napkin.cli.request import request, tuned_plan
 
+_Against = Annotated[
+    str | None,
+    Option(
+        metavar="NAME,...",
+        help="Baselines: torch, compile, sdpa, flex, fa3, natten, or names of the file.",
+    ),
+]
+_Output = Annotated[
+    Path | None,
+    Option("--output", "-o", metavar="FILE.json", help="Also write the table as JSON."),
+]
+
 
 def bench_diagram(
     name: options.Name,
@@ -21,20 +33,11 @@ def bench_diagram(
     dtype: options.Dtype = "bf16",
     storage: options.Storage = None,
     gradient: options.Gradient = False,
-    against: Annotated[
-        str | None,
-        Option(
-            metavar="NAME,...",
-            help="Baselines: torch, compile, sdpa, flex, fa3, natten, or names of the file.",
-        ),
-    ] = None,
+    against: _Against = None,
     tune: options.Tune = 0,
     tuned: options.Tuned = False,
     seed: options.Seed = None,
-    output: Annotated[
-        Path | None,
-        Option("--output", "-o", metavar="FILE.json", help="Also write the table as JSON."),
-    ] = None,
+    output: _Output = None,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:

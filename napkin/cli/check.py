@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from napkin.plan.plan import Plan
 
 
+_Gpu = Annotated[
+    bool,
+    Option(
+        "--gpu", help="Also check on the CUDA device: values, counters of Nsight Compute, time."
+    ),
+]
+
+
 def check_diagram(
     name: options.Name,
     on: options.On = "h100",
@@ -26,12 +34,7 @@ def check_diagram(
     dtype: options.Dtype = "bf16",
     storage: options.Storage = None,
     gradient: options.Gradient = False,
-    gpu: Annotated[
-        bool,
-        Option(
-            "--gpu", help="Also check on the CUDA device: values, counters of Nsight Compute, time."
-        ),
-    ] = False,
+    gpu: _Gpu = False,
     tuned: options.Tuned = False,
     parts: options.Parts = None,
     accumulate: options.Accumulate = False,

@@ -14,6 +14,44 @@ from napkin.cli.cost_tables import Output
 from napkin.cli.request import request
 from napkin.errors import InputError
 
+_Levels = Annotated[
+    bool, Option("--levels", help="Show tiles, traffic and cost at every level of memory.")
+]
+_Through = Annotated[
+    str | None,
+    Option(
+        metavar="LEVEL,...",
+        help="The levels for --levels, as in host,dram,l2,shared or dram,cluster,shared.",
+    ),
+]
+_Compare = Annotated[
+    str | None,
+    Option(
+        metavar="STRATEGY,...",
+        help="Compare strategies with the optimum: naive, unfused, fused.",
+    ),
+]
+_Sweep = Annotated[
+    str | None,
+    Option(
+        metavar="AXIS,...=FROM..TO[:STEP]",
+        help="Show a row for each size. Sizes double, as in q,x=1024..65536, or go in steps.",
+    ),
+]
+_Against = Annotated[
+    str | None,
+    Option(metavar="MACHINE,...", help="Compare machines, the fastest first. Replaces --on."),
+]
+_Prices = Annotated[
+    str | None,
+    Option(
+        metavar="MACHINE=USD,...",
+        help="Prices an hour for --against, in place of those of the machine files.",
+    ),
+]
+_Csv = Annotated[Path | None, Option(metavar="FILE.csv", help="Also write the rows as CSV.")]
+_Plot = Annotated[Path | None, Option(metavar="DIR", help="Also draw SVG files into a folder.")]
+
 
 def cost_diagram(
     context: typer.Context,
@@ -24,47 +62,14 @@ def cost_diagram(
     parts: options.Parts = None,
     storage: options.Storage = None,
     gradient: options.Gradient = False,
-    levels: Annotated[
-        bool, Option("--levels", help="Show tiles, traffic and cost at every level of memory.")
-    ] = False,
-    through: Annotated[
-        str | None,
-        Option(
-            metavar="LEVEL,...",
-            help="The levels for --levels, as in host,dram,l2,shared or dram,cluster,shared.",
-        ),
-    ] = None,
-    compare: Annotated[
-        str | None,
-        Option(
-            metavar="STRATEGY,...",
-            help="Compare strategies with the optimum: naive, unfused, fused.",
-        ),
-    ] = None,
-    sweep: Annotated[
-        str | None,
-        Option(
-            metavar="AXIS,...=FROM..TO[:STEP]",
-            help="Show a row for each size. Sizes double, as in q,x=1024..65536, or go in steps.",
-        ),
-    ] = None,
-    against: Annotated[
-        str | None,
-        Option(metavar="MACHINE,...", help="Compare machines, the fastest first. Replaces --on."),
-    ] = None,
-    prices: Annotated[
-        str | None,
-        Option(
-            metavar="MACHINE=USD,...",
-            help="Prices an hour for --against, in place of those of the machine files.",
-        ),
-    ] = None,
-    csv: Annotated[
-        Path | None, Option(metavar="FILE.csv", help="Also write the rows as CSV.")
-    ] = None,
-    plot: Annotated[
-        Path | None, Option(metavar="DIR", help="Also draw SVG files into a folder.")
-    ] = None,
+    levels: _Levels = False,
+    through: _Through = None,
+    compare: _Compare = None,
+    sweep: _Sweep = None,
+    against: _Against = None,
+    prices: _Prices = None,
+    csv: _Csv = None,
+    plot: _Plot = None,
     json: options.Json = False,
 ) -> None:
     """Show what a diagram costs, and the least that it could cost.

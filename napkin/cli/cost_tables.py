@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from napkin.cli.parse import parse_prices, parse_sweep
 from napkin.cli.request import Request
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.show import console
 from napkin.show.files import check_csv, write_csv
 from napkin.show.words import Range
@@ -129,9 +129,9 @@ def swept(request: Request, sweep: str) -> Costs:
     """One plan for each size of a sweep."""
     sizes = parse_sweep(sweep)
     for axis in sizes.axes:
-        if axis not in request.diagram.axes:
-            known = did_you_mean(axis, request.diagram.axes)
-            raise InputError(f"--sweep: {request.diagram.name} has no axis {axis!r}; {known}")
+        check_known(
+            axis, request.diagram.axes, f"--sweep: {request.diagram.name} has no axis {axis!r}"
+        )
         if axis in request.sizes:
             raise InputError(f"--sweep: {axis} is swept, so leave it out of --sizes")
     from napkin.show.predictions import sweep_json, sweep_rows, sweep_view

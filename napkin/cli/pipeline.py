@@ -11,56 +11,63 @@ from napkin.cli import options
 from napkin.cli.parse import parse_cuts, parse_share, parse_sizes, parse_types
 from napkin.cli.request import load
 
+_Storage = Annotated[
+    list[str] | None,
+    Option(metavar="TENSOR=TYPE,...", help="Storage types of single tensors, as in Q=fp8,K=fp8."),
+]
+_Stream = Annotated[
+    str,
+    Option(
+        metavar="AXIS",
+        help="The axis to stream. By default the one that needs the least memory.",
+    ),
+]
+_Tiles = Annotated[
+    list[str] | None,
+    Option(
+        metavar="AXIS=SIZE,...",
+        help="The tile of one warpgroup and the chunk, as in q=128,x=64.",
+    ),
+]
+_Inner = Annotated[
+    list[str] | None,
+    Option(metavar="AXIS=SIZE,...", help="The part of a chunk to compute at once, as in x=32."),
+]
+_Cut = Annotated[
+    list[str] | None,
+    Option(
+        metavar="ARRAY.AXIS=SIZE,...",
+        help="Compute an array in pieces of this size, as in O_x.d=32.",
+    ),
+]
+_Overhead = Annotated[
+    str, Option(metavar="E", help="Overhead on the counted arithmetic, as in 2/3.")
+]
+_Plot = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="Also draw a timeline of the pipes: .svg, .png or .pdf."),
+]
+_Draw = Annotated[
+    Path | None,
+    Option(metavar="FILE.svg", help="Also draw the loop, coloured by memory level."),
+]
+
 
 def pipeline_diagram(
     name: options.Name,
     on: options.On = "h100",
     sizes: options.Sizes = None,
     dtype: options.Dtype = "fp16",
-    storage: Annotated[
-        list[str] | None,
-        Option(
-            metavar="TENSOR=TYPE,...", help="Storage types of single tensors, as in Q=fp8,K=fp8."
-        ),
-    ] = None,
+    storage: _Storage = None,
     computed: Annotated[str, Option(metavar="TYPE", help="The type of registers.")] = "fp32",
-    stream: Annotated[
-        str,
-        Option(
-            metavar="AXIS",
-            help="The axis to stream. By default the one that needs the least memory.",
-        ),
-    ] = "",
-    tiles: Annotated[
-        list[str] | None,
-        Option(
-            metavar="AXIS=SIZE,...",
-            help="The tile of one warpgroup and the chunk, as in q=128,x=64.",
-        ),
-    ] = None,
-    inner: Annotated[
-        list[str] | None,
-        Option(metavar="AXIS=SIZE,...", help="The part of a chunk to compute at once, as in x=32."),
-    ] = None,
-    cut: Annotated[
-        list[str] | None,
-        Option(
-            metavar="ARRAY.AXIS=SIZE,...",
-            help="Compute an array in pieces of this size, as in O_x.d=32.",
-        ),
-    ] = None,
+    stream: _Stream = "",
+    tiles: _Tiles = None,
+    inner: _Inner = None,
+    cut: _Cut = None,
     buffers: Annotated[int, Option(metavar="N", help="Buffers of each streamed array.", min=1)] = 2,
-    overhead: Annotated[
-        str, Option(metavar="E", help="Overhead on the counted arithmetic, as in 2/3.")
-    ] = "0",
-    plot: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="Also draw a timeline of the pipes: .svg, .png or .pdf."),
-    ] = None,
-    draw: Annotated[
-        Path | None,
-        Option(metavar="FILE.svg", help="Also draw the loop, coloured by memory level."),
-    ] = None,
+    overhead: _Overhead = "0",
+    plot: _Plot = None,
+    draw: _Draw = None,
     json: options.Json = False,
 ) -> None:
     """Lay a streamed diagram out as a pipelined algorithm.

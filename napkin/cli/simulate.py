@@ -9,40 +9,39 @@ from typer import Argument, Option
 from napkin.cli import options
 from napkin.errors import InputError
 
+_Layout = Annotated[str, Argument(metavar="LAYOUT", help="Tokens along each axis, as in 30x48x80.")]
+_Stride = Annotated[
+    str | None,
+    Option(metavar="SHAPE", help="The stride. By default 1, and with --sweep every one."),
+]
+_Causal = Annotated[str, Option(metavar="SHAPE", help="Whether each axis is causal: 0 or 1.")]
+_KvTiling = Annotated[
+    str,
+    Option(metavar="static|dynamic", help="Whether key tiles start at key 0 or at the windows."),
+]
+_Share = Annotated[
+    float | None,
+    Option(
+        metavar="P",
+        help="Attention's share of a whole run's time, as in 0.6. Shows the gain of that run.",
+    ),
+]
+_Sweep = Annotated[bool, Option("--sweep", help="Try all strides and tiles that are not given.")]
+
 
 def simulate_tiles(
-    layout: Annotated[
-        str, Argument(metavar="LAYOUT", help="Tokens along each axis, as in 30x48x80.")
-    ],
+    layout: _Layout,
     kernel: Annotated[str, Option(metavar="SHAPE", help="The window, as in 18x24x24.")],
-    stride: Annotated[
-        str | None,
-        Option(metavar="SHAPE", help="The stride. By default 1, and with --sweep every one."),
-    ] = None,
+    stride: _Stride = None,
     dilation: Annotated[str, Option(metavar="SHAPE", help="The dilation.")] = "1",
-    causal: Annotated[
-        str, Option(metavar="SHAPE", help="Whether each axis is causal: 0 or 1.")
-    ] = "0",
+    causal: _Causal = "0",
     q_tile: Annotated[str | None, Option(metavar="SHAPE", help="The tile of queries.")] = None,
     kv_tile: Annotated[str | None, Option(metavar="SHAPE", help="The tile of keys.")] = None,
-    kv_tiling: Annotated[
-        str,
-        Option(
-            metavar="static|dynamic", help="Whether key tiles start at key 0 or at the windows."
-        ),
-    ] = "static",
+    kv_tiling: _KvTiling = "static",
     heads: Annotated[int, Option(metavar="N", help="Heads.")] = 1,
     batch: Annotated[int, Option(metavar="N", help="Batch size.")] = 1,
-    share: Annotated[
-        float | None,
-        Option(
-            metavar="P",
-            help="Attention's share of a whole run's time, as in 0.6. Shows the gain of that run.",
-        ),
-    ] = None,
-    sweep: Annotated[
-        bool, Option("--sweep", help="Try all strides and tiles that are not given.")
-    ] = False,
+    share: _Share = None,
+    sweep: _Sweep = False,
     top: Annotated[int, Option(metavar="N", help="The number of results of a sweep.")] = 20,
     plot: options.Plot = None,
     json: options.Json = False,

@@ -13,26 +13,27 @@ from napkin.cli import options
 from napkin.cli.ending import FAILED
 from napkin.errors import InputError
 
+_Quick = Annotated[
+    bool, Option("--quick", help="Cover every value of every factor, and not every pair.")
+]
+_Sanitize = Annotated[bool, Option("--sanitize", help="Also run a sample under compute-sanitizer.")]
+_Only = Annotated[
+    list[str] | None,
+    Option(metavar="TEXT", help="Run only problems with this text in their name. May be repeated."),
+]
+_Output = Annotated[
+    Path | None,
+    Option("--output", "-o", metavar="FILE.json", help="Also write every outcome as JSON."),
+]
+
 
 def verify_kernels(
     gpu: Annotated[bool, Option("--gpu", help="Run on the CUDA device. Required.")] = False,
-    quick: Annotated[
-        bool, Option("--quick", help="Cover every value of every factor, and not every pair.")
-    ] = False,
-    sanitize: Annotated[
-        bool, Option("--sanitize", help="Also run a sample under compute-sanitizer.")
-    ] = False,
-    only: Annotated[
-        list[str] | None,
-        Option(
-            metavar="TEXT", help="Run only problems with this text in their name. May be repeated."
-        ),
-    ] = None,
+    quick: _Quick = False,
+    sanitize: _Sanitize = False,
+    only: _Only = None,
     seed: options.Seed = None,
-    output: Annotated[
-        Path | None,
-        Option("--output", "-o", metavar="FILE.json", help="Also write every outcome as JSON."),
-    ] = None,
+    output: _Output = None,
     json: options.Json = False,
 ) -> None:
     """Run every kernel and function over a matrix on the GPU.

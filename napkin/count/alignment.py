@@ -76,9 +76,7 @@ def _lines(kernel: Kernel, stage: Stage, item: Bytes) -> Iterable[Alignment]:
 def _shapes(kernel: Kernel, chain: Chain, inner: Stage, item: Bytes) -> Iterable[Alignment]:
     """Rows, columns and depth of matrix instructions."""
     sizes = {key: int(f.value) for key, f in chain.machine.granules.items()}
-    for c in kernel.contractions.values():
-        if not c.is_product:
-            continue
+    for c in kernel.products:
         rows, columns = c.rows, c.columns
         # Either side may be the rows: the one that is cut into groups, where just one is.
         if set(columns) & set(kernel.group) and not set(rows) & set(kernel.group):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.algebra.contraction import Contraction, Key
-from napkin.algebra.terms import is_operand, is_read
+from napkin.algebra.terms import is_read
 from napkin.count.alignment import Alignment
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
@@ -48,22 +48,15 @@ def product_type(parts: Sequence[Node], storage: Mapping[str, str], dtype: str) 
     return max(known, key=ITEM_BYTES.__getitem__, default=dtype)
 
 
-def matrix_products(kernel: Kernel) -> tuple[Contraction[str], ...]:
-    """Every sum of a kernel that is a matrix product at some tiles, in an order in which they can
-    run."""
-    return tuple(c for c in kernel.contractions.values() if c.is_product)
-
-
 def continued(kernel: Kernel) -> tuple[Contraction[str], ...]:
     """The matrix products of whose result another product of the same loop is computed."""
-    every = matrix_products(kernel)
-    inside = {n for c in every for n in postorder(c.node.args)}
-    return tuple(c for c in every if c.node in inside)
+    inside = {n for c in kernel.products for n in postorder(c.node.args)}
+    return tuple(c for c in kernel.products if c.node in inside)
 
 
 def links(kernel: Kernel) -> int:
     """The matrix products of an iteration of which each waits for the one before."""
-    products = {c.node for c in matrix_products(kernel)}
+    products = {c.node for c in kernel.products}
     found: dict[Node, int] = {}
     roots = [n for p in kernel.stream.passes for n in (*(s.step for s in p.states),
                                                        *(e.node for e in p.emits))]  # fmt: skip
@@ -78,11 +71,9 @@ def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:
     these from shared memory into registers in every iteration, and ptxas takes the instructions of
     a pipelined loop one by one (as Triton 3.6 and 3.9 compile them for sm_90)."""
     carried = kernel.stream.carried
-    inside = tuple(c for c in matrix_products(kernel) if carried(c.axes))
-    left = [(c.sides[0], c.parts) for c in inside]
-    before = [s for s in left if not any(carried(p.axes) for p in s[0])]
-    as_is = all(len(s) == 1 and is_operand(s[0], of) for s, of in before)
-    return () if as_is else inside
+    inside = tuple(c for c in kernel.products if carried(c.axes))
+    before = [c for c in inside if not any(carried(p.axes) for p in c.sides[0])]
+    return () if all(c.lies(0) for c in before) else inside
 
 
 def turns(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
@@ -94,7 +85,7 @@ def turns(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
     that are computed pass through shared memory once, as they lie.
     """
     few = math.prod(lengths[k] for k in p.columns) < WARPGROUP_ROWS
-    return not few and _lies(p, 1) and _other_way(p, lengths)
+    return not few and p.lies(1) and _other_way(p, lengths)
 
 
 def in_pieces(p: Contraction[Key], side: int, lengths: Mapping[Key, int]) -> bool:
@@ -105,7 +96,7 @@ def in_pieces(p: Contraction[Key], side: int, lengths: Mapping[Key, int]) -> boo
 
 def _other_way(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
     """Whether rows are computed from tiles that lie the other way."""
-    if p.dtype or _lies(p, 0):
+    if p.dtype or p.lies(0):
         return False
     own, wanted = ([k for k in keys if lengths[k] > 1] for keys in (p.spans[0], (*p.rows, *p.gone)))
     return own != wanted
@@ -113,15 +104,9 @@ def _other_way(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
 
 def forms(p: Contraction[Key], side: int) -> bool:
     """Whether an operand is computed value by value from readings."""
-    if p.dtype or _lies(p, side):
+    if p.dtype or p.lies(side):
         return False
     return not any(n.op in REDUCTIONS for n in postorder(p.sides[side]))
-
-
-def _lies(p: Contraction[Key], side: int) -> bool:
-    """Whether an operand is read as it lies in memory."""
-    (first, *more) = p.sides[side]
-    return not more and is_operand(first, p.parts)
 
 
 def as_written(p: Contraction[str], tiles: Mapping[str, int]) -> tuple[int, int, int]:
@@ -173,13 +158,11 @@ def crossed(kernel: Kernel) -> frozenset[Node]:
     too."""
     every = list(postorder(kernel.terms))
     found = set[Node]()
-    for n, c in kernel.contractions.items():
-        if not c.is_product or _lies(c, 0):
-            continue
-        inside = set(postorder([n]))
+    for c in (c for c in kernel.products if not c.lies(0)):
+        inside = set(postorder([c.node]))
         others = {a for m in every if m not in inside for a in m.args}
         if any(m in others and kernel.stream.carried(m.axes) for m in readings(c.sides[0])):
-            found.add(n)
+            found.add(c.node)
     return frozenset(found)
 
 
@@ -210,9 +193,9 @@ def fed(
     if dtype == "fp32" or high < WARPGROUP_ROWS or rows < high:
         return 1.0
     turned = turns(p, tiles)
-    lies = turned or _lies(p, 0)
     crossed = crossed and not turned
-    values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if lies else 0)
+    own = turned or p.lies(0)
+    values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if own else 0)
     values += FRAGMENT_ROWS * rows if crossed else 0
     reading = values * gone * ITEM_BYTES[dtype] / machine.register_rate
     return max(1.0, reading / (2 * rows * columns * gone / machine.peak(dtype)))
@@ -226,7 +209,7 @@ def row_alignments(
     name, threads = team(machine)
     out: list[Alignment] = []
     names = names_of(kernel)
-    for p in matrix_products(kernel):
+    for p in kernel.products:
         last = p.rows[-1]  # as in other alignments, of packed axes the last carries it
         rows = math.prod(tiles[a] for a in p.rows)
         if rows >= threads:

@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 
 from napkin.algebra.terms import is_read
-from napkin.count.residency import live_set
+from napkin.count.residency import live_set, read_by
 from napkin.count.split_axes import plain
 from napkin.count.traffic import VALUES, Unit, held_values, tile_symbol
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
@@ -102,7 +102,7 @@ def alive(kernel: Kernel) -> list[list[Node]]:
     results = set(terms)
     last: dict[Node, int] = {}
     for i, n in enumerate(order):
-        for a in _arguments(n, inside):
+        for a in read_by(n, inside):
             last[a] = i
     later = deque(n for n in order if is_read(n))
     out, held = [list(later)], dict[Node, None]()
@@ -112,19 +112,12 @@ def alive(kernel: Kernel) -> list[list[Node]]:
             held |= {n: None} if n in last else {}
             continue
         held[n] = None
-        over = [a for a in _arguments(n, inside) if last[a] == i and a not in results]
+        over = [a for a in read_by(n, inside) if last[a] == i and a not in results]
         for a in over:
             held.pop(a, None)
         out.append([*held, *later])
         if n not in last and n not in results:
             del held[n]
-    return out
-
-
-def _arguments(n: Node, inside: set[Node]) -> list[Node]:
-    out: list[Node] = []
-    for a in () if is_read(n) else n.args:
-        out += _arguments(a, inside) if a in inside else [a]
     return out
 
 

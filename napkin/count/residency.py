@@ -5,12 +5,12 @@ rest. In values or bytes of one group, for given tiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
-from napkin.algebra.contraction import MIN_DOT, Contraction
+from napkin.algebra.contraction import EXACT_SUM, MIN_DOT, Contraction
 from napkin.algebra.terms import is_operand, is_read
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.ir.node import LEAVES, REDUCTIONS, Node, inside_sums, over, postorder
@@ -41,7 +41,8 @@ class LiveSet:
         windowed: whether operands are read in windows, which no tensor descriptor serves.
         converted: operands that are read in a type of their own, in the product's (registers and
             shared memory), beside how they lie in memory (a streamed operand).
-        partial: accumulators of products of fp8, which Hopper sums up in parts (registers).
+        partial: accumulators of products of fp8, which Hopper sums up in parts (registers), with
+            the depth of each that is one part if it is short; () where it is added to something.
         narrow: the reduced axes of products of operands that are read in 8 bits.
         across: of kernels without products, what each reduction holds: arrays of which it is
             computed, and of which something is that reads its result (registers, float32); in a
@@ -61,7 +62,7 @@ class LiveSet:
     rounded: tuple[Axes, ...] = ()
     windowed: bool = False
     converted: tuple[Axes, ...] = ()
-    partial: tuple[Axes, ...] = ()
+    partial: tuple[tuple[Axes, Axes], ...] = ()
     narrow: frozenset[Axes] = frozenset()
     across: tuple[tuple[Axes, ...], ...] = ()
     waited: bool = False
@@ -89,8 +90,7 @@ CONVERTED_BYTES = 2
 @lru_cache(maxsize=64)
 def live_set(kernel: Kernel) -> LiveSet:
     """What a group of `kernel` holds at each level."""
-    sums, every = kernel.contractions.values(), list(postorder(kernel.terms))
-    products = [c for c in sums if c.is_product]
+    products, every = kernel.products, list(postorder(kernel.terms))
     operands, computed = _factors(products)
     converted = [p for p in computed if is_read(p) and own_type(p)]
     behind = [n for n in postorder(computed) if is_read(n) and own_type(n)]
@@ -100,7 +100,7 @@ def live_set(kernel: Kernel) -> LiveSet:
     arrays = [n for n in every if (is_read(n) or n.op not in LEAVES) and n not in elsewhere]
     in_chunk = [n.axes for n in arrays if not n.constant]
     # The factors of a sum that is no product are multiplied out in registers, then summed.
-    in_chunk += [c.axes for c in sums if not c.is_product]
+    in_chunk += [c.axes for c in kernel.contractions.values() if not c.is_product]
     joined = [axes for c in products for axes in _joined(c)]
     # What is read before the loop needs no address in it.
     loops = kernel.stream
@@ -121,12 +121,18 @@ def live_set(kernel: Kernel) -> LiveSet:
         rounded=_distinct([*(p.axes for p in computed), *joined]),
         windowed=any(slides(p) for p in operands),
         converted=_distinct(p.axes for p in converted),
-        partial=_distinct(c.node.axes for c in products if c.dtype == "fp8"),
+        partial=_distinct(_partial(every, c) for c in products if c.dtype == "fp8"),
         narrow=frozenset(c.gone for c in products if c.least_depth > MIN_DOT),
         across=_distinct(tuple(n.axes for part in held for n in part) for held in across),
         waited=any(kernel.stream.carried(n.axes) for _, held in across for n in held),
         together=() if loops.axes else _distinct(_met(kernel, {c.node for c in products})),
     )
+
+
+def _partial(every: Sequence[Node], c: Contraction[str]) -> tuple[Axes, Axes]:
+    """The axes of a product, and its depth; () where the product begins with a sum."""
+    added = any(n.op == "add" and c.node in n.args for n in every) and not c.outside
+    return c.node.axes, () if added else c.gone
 
 
 def _met(kernel: Kernel, products: Collection[Node]) -> Iterator[tuple[Axes, ...]]:
@@ -147,7 +153,7 @@ def _across(kernel: Kernel) -> Iterator[tuple[list[Node], list[Node]]]:
         order = [n for n in postorder(roots) if n not in inside]
         first = [n for n in order if n.op == "state" or s.carried((*n.axes, *over(n)))]
         moves = _behind(first, order) if looped else {*order}
-        reads = {n: [a for a in _read_by(n, inside) if _is_array(a)] for n in order}
+        reads = {n: [a for a in read_by(n, inside) if _is_array(a)] for n in order}
         stay = dict.fromkeys(a for n in order if n in moves for a in reads[n] if a not in moves)
         for r in (n for n in order if n.op in REDUCTIONS and n in moves):
             later, below = _behind([r], order), {*filter(_is_array, postorder(r.args))} - {*stay}
@@ -165,10 +171,10 @@ def _behind(first: Collection[Node], order: Iterable[Node]) -> set[Node]:
     return found
 
 
-def _read_by(n: Node, inside: Collection[Node]) -> Iterator[Node]:
+def read_by(n: Node, inside: Collection[Node]) -> Iterator[Node]:
     """The arrays that an operator reads; those inside a sum are none."""
     for a in () if is_read(n) else n.args:
-        yield from _read_by(a, inside) if a in inside else (a,)
+        yield from read_by(a, inside) if a in inside else (a,)
 
 
 def _is_array(n: Node) -> bool:
@@ -206,19 +212,13 @@ def _distinct(found: Iterable[T]) -> tuple[T, ...]:
 def batched(kernel: Kernel) -> frozenset[str]:
     """Axes that both sides of a matrix product carry, and its result: one product for each
     position of them."""
-    return frozenset(a for c, gone in _multiplied(kernel) for a in c.single - gone)
+    return frozenset(a for c in kernel.products for a in c.single.difference(over(c.node)))
 
 
 def summed_beside(kernel: Kernel) -> frozenset[str]:
     """Axes that a matrix product is summed over and only one of its sides carries: one product for
     each position of them, too."""
-    return frozenset(a for c, gone in _multiplied(kernel) for a in c.single & gone)
-
-
-def _multiplied(kernel: Kernel) -> list[tuple[Contraction[str], frozenset[str]]]:
-    """The matrix products of a kernel, each with all that it is summed over."""
-    found = kernel.contractions.items()
-    return [(c, frozenset(over(n))) for n, c in found if c.is_product]
+    return frozenset(a for c in kernel.products for a in c.single.intersection(over(c.node)))
 
 
 def chained(kernel: Kernel) -> bool:
@@ -244,10 +244,10 @@ def chained(kernel: Kernel) -> bool:
 def computes(kernel: Kernel) -> bool:
     """Whether an operand of a product is computed from what is read alone: its tiles pass through
     registers in the layout of loads."""
-    products = {n: c for n, c in kernel.contractions.items() if c.is_product}
-    for c in products.values():
+    products = {c.node for c in kernel.products}
+    for c in kernel.products:
         inside = [p for p in c.parts if kernel.stream.carried(p.axes)]
-        plain = [p for p in inside if products.keys().isdisjoint(postorder([p]))]
+        plain = [p for p in inside if products.isdisjoint(postorder([p]))]
         plain = [p for p in plain if not own_type(p)]
         if len(plain) > 2 or not all(map(is_operand, plain)):
             return True
@@ -281,7 +281,8 @@ def register_bytes(h: LiveSet, tiles: Mapping[str, int], copies: Copies = NO_COP
     inside = max(inside, *(sum(extent(axes, tiles) for axes in each) for each in held), 0)
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
     converted = CONVERTED_BYTES * max((extent(axes, tiles) for axes in h.converted), default=0)
-    states = sum(extent(axes, tiles) for axes in (*h.states, *h.partial))
+    parts = [a for a, depth in h.partial if not depth or extent(depth, tiles) > EXACT_SUM]
+    states = sum(extent(axes, tiles) for axes in (*h.states, *parts))
     return max(4 * (states + inside) + converted + addresses, _gathered_bytes(h, tiles))
 
 

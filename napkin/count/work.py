@@ -151,8 +151,7 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
 def _converted(kernel: Kernel) -> frozenset[Node]:
     """The readings of which operands of matrix products are computed: in 16 bits, whatever their
     type in memory."""
-    products = [c for c in kernel.contractions.values() if c.is_product]
-    computed = [p for c in products for p in c.parts if not is_operand(p, c.parts)]
+    computed = [p for c in kernel.products for p in c.parts if not is_operand(p, c.parts)]
     stop = {n for n in postorder(computed) if is_read(n)}
     return frozenset(n for n in postorder(computed, stop) if is_read(n) and own_type(n))
 

@@ -219,6 +219,11 @@ class Kernel:
         sums = [n for n in postorder(self.terms) if n.op == "sum"]
         return {n: in_axes(n, order, whole, single=self.stepped) for n in sums}
 
+    @cached_property
+    def products(self) -> tuple[Contraction[str], ...]:
+        """The sums that are matrix products at some tiles."""
+        return tuple(c for c in self.contractions.values() if c.is_product)
+
     def memory_order(self, among: Sequence[str]) -> list[str]:
         """Axes so that every tensor's own order is kept where possible: the last stays
         contiguous."""

@@ -66,12 +66,9 @@ def prepare(diagram: Diagram) -> Prepared:
 
 
 def _repeated(outputs: Sequence[Output]) -> tuple[Output, ...]:
-    """The outputs, of which those that weaves repeat are terms of their own where others are
-    computed of them: a kernel then finds the array in memory without the axes of the weave."""
-    read = {a for n in postorder(o.node for o in outputs) for a in n.args}
-    return tuple(
-        replace(o, node=repeated(o.node, o.axes)) if o.node in read else o for o in outputs
-    )
+    """The outputs, those that weaves repeat as terms with the axes of the weave: these are cut into
+    groups, and other kernels find the array in memory without them."""
+    return tuple(replace(o, node=repeated(o.node, o.axes)) for o in outputs)
 
 
 def _then(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from napkin.diagram import moves
 from napkin.diagram import sizes as checks
 from napkin.diagram.interface import Interface
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.ir.array import Array, lifted
 from napkin.ir.listing import listing
 from napkin.ir.names import axis_names
@@ -161,11 +161,9 @@ class Diagram(Interface):
         known = [str(n.params[0]) for n in self.inputs]
         chosen = into.replace(",", " ").split() or known
         for name in chosen:
-            if name not in known:
-                raise InputError(
-                    f"weave({axes!r}, into={into!r}): {self.name} has no input {name!r}; "
-                    + did_you_mean(name, known)
-                )
+            check_known(
+                name, known, f"weave({axes!r}, into={into!r}): {self.name} has no input {name!r}"
+            )
         grown = {
             n: node("input", params=n.params, axes=new + n.axes, kind=n.kind)
             for n in self.inputs
@@ -210,13 +208,8 @@ class Diagram(Interface):
         known = {str(n.params[0]): n for n in self.inputs}
         grown: dict[Node, Node] = {}
         for name, dtype in storage.items():
-            if name not in known:
-                raise InputError(f"{self.name} has no input {name!r}; {did_you_mean(name, known)}")
-            if dtype not in STORAGE:
-                raise InputError(
-                    f"{self.name}: {name} as {dtype!r}: no such storage type; "
-                    + did_you_mean(dtype, STORAGE)
-                )
+            check_known(name, known, f"{self.name} has no input {name!r}")
+            check_known(dtype, STORAGE, f"{self.name}: {name} as {dtype!r}: no such storage type")
             n = known[name]
             if STORAGE[dtype].kind != n.kind:
                 raise InputError(

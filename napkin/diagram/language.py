@@ -7,12 +7,13 @@ nothing speaks of positions.
 
 from __future__ import annotations
 
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.ir import taking
 from napkin.ir.array import Array, Operand, applied, lifted, real_beyond_int32, within_int32
 from napkin.ir.infer import DTYPES, pointwise
 from napkin.ir.names import axis_names
 from napkin.ir.node import node
+from napkin.ir.selecting import position
 from napkin.ir.whole_numbers import plus, times, whole
 from napkin.ir.windows import Span, check_window
 
@@ -26,7 +27,7 @@ def size(axis: str) -> Array:
 def index(axis: str) -> Array:
     """The position along an axis: 0, 1, 2, ..."""
     (name,) = axis_names(axis, f"index({axis!r})") or ("",)
-    return Array(node("index", params=(name,), axes=(name,), kind="int"))
+    return Array(position(name))
 
 
 def take(table: Array, /, **positions: Operand) -> Array:
@@ -46,11 +47,7 @@ def take(table: Array, /, **positions: Operand) -> Array:
     if not positions:
         raise InputError(f"take names no axis; write axis=position for one of: {' '.join(n.axes)}")
     for axis in positions:
-        if axis not in n.axes:
-            raise InputError(
-                f"take {axis}=...: the array has axes '{' '.join(n.axes)}'; "
-                + did_you_mean(axis, n.axes)
-            )
+        check_known(axis, n.axes, f"take {axis}=...: the array has axes '{' '.join(n.axes)}'")
     return Array(
         taking.take(n, [within_int32(lifted(p)) for p in positions.values()], tuple(positions))
     )
@@ -85,11 +82,7 @@ def slide(
     if not isinstance(x, Array):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"slide reads an array of the diagram, not {x!r}")
     axis_names(over, f"slide over={over!r}")
-    if over not in x.axes:
-        raise InputError(
-            f"slide over={over!r}: the array has axes '{' '.join(x.axes)}'; "
-            + did_you_mean(over, x.axes)
-        )
+    check_known(over, x.axes, f"slide over={over!r}: the array has axes '{' '.join(x.axes)}'")
     p, w = check_window(axis_names(into, f"slide into={into!r}"), x.axes)
     each = padding if isinstance(padding, tuple) else (padding, padding)
     if len(each) != 2:
@@ -188,8 +181,7 @@ def cast(x: Operand, dtype: str) -> Array:
     An output of a plan, or an array between two of its kernels, is stored in the type that it is
     cast to (fp32, fp16, bf16, fp8), and in the plan's where it is not.
     """
-    if dtype not in DTYPES:
-        raise InputError(f"cast to {dtype!r}: no such dtype; {did_you_mean(str(dtype), DTYPES)}")
+    check_known(dtype, DTYPES, f"cast to {dtype!r}: no such dtype")
     n = lifted(x)
     n = real_beyond_int32(n) if DTYPES[dtype] == "real" else within_int32(n)
     return Array(pointwise("cast", (n,), (dtype,)))

@@ -17,6 +17,7 @@ from napkin.ir.infer import joined, pointwise
 from napkin.ir.key_sets import query_axes
 from napkin.ir.names import axis_names
 from napkin.ir.node import REDUCTIONS, Kind, Node, factors, in_kind, number
+from napkin.ir.operators import POINTWISE
 from napkin.keys.keyset import KeySet, attached
 
 LARGEST_K = 16
@@ -140,7 +141,7 @@ def reduce(
             f"reduce {how!r} goes over one array; logsumexp alone goes over several. Join the "
             "results of two with arithmetic"
         )
-    axes, body = axes_of(over), lifted(x)
+    axes, body = axes_of(over), _as_joined(how, lifted(x))
     if keys is None:
         return Array(_reduced(how, body, axes))
     seen = attached(cast("KeySet", keys), body, axes)
@@ -150,6 +151,13 @@ def reduce(
     if how == "sum":
         return Array(infer.along("sum", _seen(seen, body), axes))
     return Array(_reduced(how, pointwise("where", (seen, body, _left_out(how, body.kind))), axes))
+
+
+def _as_joined(how: str, body: Node) -> Node:
+    """What is reduced, as reals where only reals are joined: what such a reduction is of nothing
+    may be no whole number."""
+    real = how in REDUCTIONS and POINTWISE[REDUCTIONS[how].combine].kind == "real"
+    return pointwise("cast", (body,), ("fp32",)) if real and body.kind != "real" else body
 
 
 def _left_out(how: str, kind: Kind) -> Node:

@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sized
 
 from napkin.diagram.interface import Interface
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.ir.storage import own_type
 from napkin.ir.taking import spans_of, taken_axes
 from napkin.ir.types import PACKED
+from napkin.ir.windows import Slide
 from napkin.keys.keyset import check_sizes as check_keys
 
 MAX_SIZE = 2**40
@@ -44,17 +45,7 @@ def check_sizes(
     same, out = diagram.same_size, dict[str, int]()
     sizes = by_axis(sizes)
     for axis, value in sizes.items():
-        if axis not in diagram.axes:
-            known = did_you_mean(str(axis), diagram.axes)
-            raise InputError(f"sizes: {diagram.name} has no axis {axis!r}; {known}")
-        if isinstance(value, bool) or not isinstance(value, int):  # pyright: ignore
-            raise InputError(
-                f"sizes: {axis}={value!r} is not a whole number; write one from 1, as in "
-                f"{axis}=1024"
-            )
-        if value < (0 if empty else 1) or value > MAX_SIZE:
-            low = 0 if empty else 1
-            raise InputError(f"sizes: {axis}={value} is not between {low} and 2**40")
+        _check_size(diagram, axis, value, 0 if empty else 1)
         root = same.get(axis, axis)
         if root in out and out[root] != value:
             for n in diagram.key_sets:
@@ -82,21 +73,37 @@ def check_sizes(
     found = {a: out[same.get(a, a)] for a in diagram.axes if same.get(a, a) in out}
     for n in diagram.key_sets:
         check_keys(n, found)
+    _check_readings(diagram, found)
+    return found
+
+
+def _check_size(diagram: Interface, axis: str, value: object, low: int) -> None:
+    """Refuse an axis that there is not, and what is no size."""
+    check_known(axis, diagram.axes, f"sizes: {diagram.name} has no axis {axis!r}")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(
+            f"sizes: {axis}={value!r} is not a whole number; write one from 1, as in {axis}=1024"
+        )
+    if not low <= value <= MAX_SIZE:
+        raise InputError(f"sizes: {axis}={value} is not between {low} and 2**40")
+
+
+def _check_readings(diagram: Interface, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes at which half a byte, or a position of an empty axis, would be read."""
     for n in diagram.inputs:
         last = n.axes[-1] if own_type(n) in PACKED else ""
-        if found.get(last, 0) % 2:
+        if sizes.get(last, 0) % 2:
             raise InputError(
-                f"sizes: {last}={found[last]}, but {n.params[0]} is {own_type(n)}, two values to a "
+                f"sizes: {last}={sizes[last]}, but {n.params[0]} is {own_type(n)}, two values to a "
                 f"byte along {last}; it must be even"
             )
     for n in diagram.takes:
         for axis, span in zip(taken_axes(n), spans_of(n), strict=True):
-            if span is None and found.get(axis) == 0:
+            if span is None and sizes.get(axis) == 0:
                 raise InputError(
                     f"sizes: {axis}=0, but {diagram.name} reads along {axis} at computed "
                     "positions; it must be at least 1"
                 )
-    return found
 
 
 def sizes_of(diagram: Interface, shapes: Iterable[tuple[int, ...]]) -> dict[str, int]:
@@ -143,10 +150,7 @@ def check_scalars(diagram: Interface, scalars: Mapping[str, float]) -> dict[str,
         InputError: a scalar is unknown, has no value, or one that is no number.
     """
     for name in scalars:
-        if name not in diagram.scalars:
-            raise InputError(
-                f"{diagram.name} has no scalar {name!r}; {did_you_mean(name, diagram.scalars)}"
-            )
+        check_known(name, diagram.scalars, f"{diagram.name} has no scalar {name!r}")
     given = {name: _number(diagram, name, value) for name, value in scalars.items()}
     out = {**diagram.scalars, **given}
     missing = [name for name, value in out.items() if value != value]
@@ -198,29 +202,31 @@ def settle(
                 f"sizes: {s.tap}={given[tap]}, but {diagram.name} slides a window of "
                 f"{s.span.window} along {s.axis}"
             )
-        taps = given.get(tap, base.get(tap))
-        if taps is None:
+        taps, length = given.get(tap, base.get(tap)), given.get(axis, base.get(axis))
+        if taps is None or length is None:
             continue
-        asked = given.get(out)
-        length = given.get(axis, base.get(axis))
-        if length is None:
-            continue
-        windows = s.count(length, taps)
-        if axis == out and windows != length:
-            raise InputError(
-                f"sizes: {diagram.name} reads {s}, and {s.out} is {s.axis} under another name, but "
-                f"with {s.axis}={length} and {s.tap}={taps} there are {windows} windows; pad by "
-                f"{s.reach(taps)} in all, with stride 1"
-            )
-        if windows < 1 and not empty:
-            raise InputError(
-                f"sizes: {s.axis}={length} is shorter than a window of {diagram.name}, which "
-                f"reads {s}; write {s.axis}={s.least(1, taps)} or more"
-            )
-        if asked is not None and asked != max(windows, 0):
+        _check_windows(diagram, s, length, taps, empty)
+        windows = max(s.count(length, taps), 0)
+        asked = given.setdefault(out, windows)
+        if asked != windows:
             raise InputError(
                 f"sizes: {s.out}={asked}, but with {s.axis}={length} and {s.tap}={taps} "
-                f"{diagram.name} has {max(windows, 0)} windows, as it reads {s}; leave out "
-                f"{s.out} or {s.axis}"
+                f"{diagram.name} has {windows} windows, as it reads {s}; leave out {s.out} or "
+                f"{s.axis}"
             )
-        given[out] = max(windows, 0)
+
+
+def _check_windows(diagram: Interface, s: Slide, length: int, taps: int, empty: bool) -> None:
+    """Refuse an axis that is shorter than a window, or has not the windows that it is said to."""
+    windows, same = s.count(length, taps), diagram.same_size
+    if same.get(s.axis, s.axis) == same.get(s.out, s.out) and windows != length:
+        raise InputError(
+            f"sizes: {diagram.name} reads {s}, and {s.out} is {s.axis} under another name, but "
+            f"with {s.axis}={length} and {s.tap}={taps} there are {windows} windows; pad by "
+            f"{s.reach(taps)} in all, with stride 1"
+        )
+    if windows < 1 and not empty:
+        raise InputError(
+            f"sizes: {s.axis}={length} is shorter than a window of {diagram.name}, which "
+            f"reads {s}; write {s.axis}={s.least(1, taps)} or more"
+        )

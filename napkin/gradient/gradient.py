@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from napkin.diagram.columns import validate
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
-from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.errors import InputError, Refusal, check_known
 from napkin.gradient.products import ZERO, filled
 from napkin.gradient.reached import Reached
 from napkin.gradient.rules import pulled
@@ -129,10 +129,7 @@ def _wanted(f: Diagram, wrt: str | Iterable[str] | None) -> dict[str, Node]:
                 "gradient", f"{f.name}, by {name}", "a scalar of the call has no gradient",
                 f"make {name} an input without axes, '()' in the signature",
             )  # fmt: skip
-        if name not in known:
-            raise InputError(
-                f"gradient: {f.name} has no input {name!r}; {did_you_mean(str(name), known)}"
-            )
+        check_known(name, known, f"gradient: {f.name} has no input {name!r}")
         if known[name].kind != "real":
             raise Refusal(
                 "gradient", f"{f.name}, by {name}",

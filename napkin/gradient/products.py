@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.ir.infer import along, joined, pointwise
-from napkin.ir.key_sets import position
 from napkin.ir.node import Node, factors, number, over, postorder
+from napkin.ir.selecting import position
 
 ZERO = number(0.0)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Any, NoReturn, TypeAlias
 
-from napkin.errors import InputError, NoSuchName, did_you_mean, meant
+from napkin.errors import InputError, NoSuchName, check_known, meant
 from napkin.ir.infer import pointwise, renamed
 from napkin.ir.names import axis_names
 from napkin.ir.node import INT32, Node, number
@@ -261,11 +261,7 @@ def rename(x: Array, /, **names: str) -> Array:
     `rename(X, t="x")`. The two axes then have one size.
     """
     for old, new in names.items():
-        if old not in x.axes:
-            raise InputError(
-                f"rename {old}={new!r}: the array has axes '{' '.join(x.axes)}'; "
-                + did_you_mean(old, x.axes)
-            )
+        check_known(old, x.axes, f"rename {old}={new!r}: the array has axes '{' '.join(x.axes)}'")
         axis_names(new, f"rename {old}={new!r}")
     after = [names.get(a, a) for a in x.axes]
     for axis in after:

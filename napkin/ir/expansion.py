@@ -11,10 +11,11 @@ from typing import cast
 from napkin.errors import InputError
 from napkin.ir.behind import behind, places_of
 from napkin.ir.infer import Parts, along, joined, part_of, parts_of, pointwise, reals, renamed
-from napkin.ir.key_sets import from_arguments, position, spec_of
+from napkin.ir.key_sets import from_arguments, spec_of
 from napkin.ir.node import COMPOSITES, FLOOR, Node, node, number, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import rewrite
+from napkin.ir.selecting import position
 from napkin.ir.slots import Slots, slots_of, spread
 from napkin.ir.slotted import read_slots
 from napkin.ir.storage import beside_memory, own_type, widens

@@ -13,6 +13,7 @@ from typing import cast
 
 from napkin.ir.infer import joined, pointwise
 from napkin.ir.node import Node, node, number, union_axes
+from napkin.ir.selecting import position
 
 MAX_BOXES = 8
 """Boxes of the largest union: each has loops of its own in a kernel."""
@@ -114,11 +115,6 @@ def boxes_of(n: Node) -> tuple[Box, ...]:
 def query_axes(n: Node) -> tuple[str, ...]:
     """The axes that the bounds of a key set depend on."""
     return union_axes(n.args)
-
-
-def position(axis: str) -> Node:
-    """Positions along an axis."""
-    return node("index", params=(axis,), axes=(axis,), kind="int")
 
 
 def inside(interval: Interval, axis: str) -> Node:

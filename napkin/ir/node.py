@@ -7,6 +7,7 @@ subterms are shared without a pass that looks for them.
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -59,6 +60,9 @@ _ALONG_AXES = COMPOSITES | SCANS | WRAPPERS | MOVES | {"rename", "keys", "scatte
 FLIGHT = 32
 """Levels of terms that are walked, and written as one expression, by recursion."""
 
+LISTED = 512
+"""Nodes of a term that keeps a list of them, at most: each part of a term may have its own."""
+
 MOST_FACTORS = 64
 """Factors that a product is taken apart into, at most."""
 
@@ -76,9 +80,12 @@ class Node:
         kind: the item type: "real", "int" or "bool".
         constant: whether it is known before any array is read: made of numbers, sizes and scalars.
         depth: nodes on the longest way down to a leaf, beside itself.
+        below: the nodes under it, arguments first, once they were listed.
     """
 
-    __slots__ = ("__weakref__", "args", "axes", "constant", "depth", "kind", "op", "params")
+    __slots__ = (
+        "__weakref__", "args", "axes", "below", "constant", "depth", "kind", "op", "params",
+    )  # fmt: skip
 
     op: str
     args: tuple[Node, ...]
@@ -87,6 +94,7 @@ class Node:
     kind: Kind
     constant: bool
     depth: int
+    below: tuple[Node, ...] | None
 
     def __repr__(self) -> str:
         inner = ", ".join([a.op for a in self.args] + [str(p) for p in self.params])
@@ -127,6 +135,7 @@ def node(
             and all(a.constant for a in args)
         )
         found.depth = 1 + max((a.depth for a in args), default=-1)
+        found.below = None if args else ()
         _interned[key] = found
     return found
 
@@ -171,6 +180,24 @@ def union_axes(nodes: Iterable[Node]) -> tuple[str, ...]:
 def postorder(roots: Iterable[Node], stop: Container[Node] = ()) -> Iterator[Node]:
     """Every node under `roots`, arguments first, each once (without recursion); nothing below a
     node of `stop`."""
+    if stop:
+        return _walked(roots, stop)
+    roots = tuple(roots)
+    each = itertools.chain.from_iterable((*_below(root), root) for root in roots)
+    return each if len(roots) == 1 else iter(dict.fromkeys(each))
+
+
+def _below(n: Node) -> tuple[Node, ...]:
+    """The nodes under a node, arguments first; a term that is not long keeps them."""
+    if n.below is not None:
+        return n.below
+    found = tuple(_walked(n.args, ()))
+    if len(found) <= LISTED:
+        n.below = found
+    return found
+
+
+def _walked(roots: Iterable[Node], stop: Container[Node]) -> Iterator[Node]:
     seen: set[Node] = set()
     for root in roots:
         stack: list[Node | None] = [root]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.ir.types import PACKED, RANGES
 
 
@@ -61,5 +61,4 @@ def unpack(data: Any, dtype: str = "int4") -> Any:
 
 
 def _check(dtype: str) -> None:
-    if dtype not in PACKED:
-        raise InputError(f"{dtype!r} does not share bytes; {did_you_mean(dtype, PACKED)}")
+    check_known(dtype, PACKED, f"{dtype!r} does not share bytes")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
 
-from napkin.ir.infer import along, pointwise
+from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.node import INT32, Node, Param, in_kind, node, number
 from napkin.ir.operators import REDUCTIONS
 
@@ -24,7 +23,7 @@ def at_extremum(a: Node, most: Node) -> Node:
 def all_of(tests: Iterable[Node]) -> Node | None:
     """Whether all of some tests hold; None of no test."""
     found = tuple(tests)
-    return reduce(lambda a, b: pointwise("and", (a, b)), found) if found else None
+    return joined("and", found) if found else None
 
 
 def where_all(tests: Iterable[Node], x: Node, otherwise: float) -> Node:

@@ -12,9 +12,10 @@ import math
 from typing import cast
 
 from napkin.ir.infer import pointwise
-from napkin.ir.key_sets import Interval, boxes_of, position, spec_of
+from napkin.ir.key_sets import Interval, boxes_of, spec_of
 from napkin.ir.linear import linear
 from napkin.ir.node import Kind, Node, in_kind, node, number
+from napkin.ir.selecting import position
 from napkin.ir.slots import Slots, slots_of, spread
 from napkin.ir.taking import own_axes, position_of, taken_of
 from napkin.ir.whole_numbers import greater, over, plus

@@ -10,13 +10,14 @@ the one place that decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from napkin.ir.infer import pointwise, rebuilt
 from napkin.ir.node import Kind, Node, node, stabilises
 from napkin.ir.taking import read_axes
-from napkin.ir.types import PACKED, STORAGE
+from napkin.ir.types import PACKED, STORAGE, stored_bytes
 
 _MOVED = frozenset({"rename", "compress", "scatter", "spread"})
 """Operators that say where values lie, and not what they are."""
@@ -59,6 +60,11 @@ def own_type(n: Node) -> str:
 def storage_type(n: Node, dtype: str) -> str:
     """The storage type of the tensor that holds `n`, in a plan that stores reals as `dtype`."""
     return own_type(n) or {"real": dtype, "int": "int32", "bool": "bool"}[n.kind]
+
+
+def array_bytes(n: Node, axes: Iterable[str], sizes: Mapping[str, int], dtype: str) -> int:
+    """Bytes of the tensor that holds `n` with these axes, in a plan that stores reals so."""
+    return stored_bytes(math.prod(sizes[a] for a in axes), storage_type(n, dtype))
 
 
 def packed_axis(n: Node) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.ir import slots as nodes
 from napkin.ir.array import Array, lifted
 from napkin.ir.key_sets import query_axes
@@ -66,11 +66,7 @@ def spread(x: Array, keys: KeySet, over: Names, into: Names | None = None) -> Ar
     """
     body, slots = lifted(x), _names(over, "spread over")
     for a in slots:
-        if a not in body.axes:
-            raise InputError(
-                f"spread over {a!r}: the array has axes '{' '.join(body.axes)}'; "
-                + did_you_mean(a, body.axes)
-            )
+        check_known(a, body.axes, f"spread over {a!r}: the array has axes '{' '.join(body.axes)}'")
     key_axes = _key_axes(keys, into, "spread into")
     counts = _counts(keys, slots, "spread")
     keys = keys if keys.named else keys.over([a for a in body.axes if a not in slots], key_axes)

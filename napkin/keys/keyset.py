@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.ir.infer import pointwise
 from napkin.ir.key_sets import MAX_BOXES, Box, Interval, Need, Spec, bounds_of, keys_node, member
 from napkin.ir.key_sets import query_axes as axes_of_queries
@@ -332,11 +332,9 @@ def attached(keys: KeySet, x: Node, over: tuple[str, ...]) -> Node:
     if not isinstance(keys, KeySet):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"keys={keys!r} is no key set; write one such as nk.causal('q', 'x')")
     for axis in over:
-        if axis not in x.axes:
-            raise InputError(
-                f"over {axis!r}: the array has axes '{' '.join(x.axes)}', not {axis!r}; "
-                + did_you_mean(axis, x.axes)
-            )
+        check_known(
+            axis, x.axes, f"over {axis!r}: the array has axes '{' '.join(x.axes)}', not {axis!r}"
+        )
     if not keys.named:
         rest = tuple(a for a in x.axes if a not in over)
         if len(over) != len(keys.key_axes) or len(rest) != len(keys.query_axes):

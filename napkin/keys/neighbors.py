@@ -9,8 +9,9 @@ from typing import TypeGuard
 from napkin.errors import InputError
 from napkin.ir.array import Array, lifted
 from napkin.ir.infer import pointwise
-from napkin.ir.key_sets import Box, Interval, Need, position
+from napkin.ir.key_sets import Box, Interval, Need
 from napkin.ir.node import Node, number
+from napkin.ir.selecting import position
 from napkin.ir.whole_numbers import greater, length, lesser, modulo, over, plus, times, whole
 from napkin.keys.axes import axes_of
 from napkin.keys.keyset import KeySet

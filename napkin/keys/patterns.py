@@ -13,8 +13,9 @@ from dataclasses import replace
 from napkin.errors import InputError
 from napkin.ir.array import Array, Operand, lifted
 from napkin.ir.infer import pointwise
-from napkin.ir.key_sets import MAX_BOXES, Box, Interval, position
+from napkin.ir.key_sets import MAX_BOXES, Box, Interval
 from napkin.ir.node import Node, node, number
+from napkin.ir.selecting import position
 from napkin.ir.taking import take
 from napkin.ir.whole_numbers import greater, length, lesser, modulo, over, plus, times, whole
 from napkin.keys.axes import axes_of

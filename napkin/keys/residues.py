@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from napkin.ir.infer import pointwise
-from napkin.ir.key_sets import position
 from napkin.ir.node import Node
+from napkin.ir.selecting import position
 from napkin.ir.whole_numbers import length, over, plus
 
 Array = np.ndarray[Any, Any]

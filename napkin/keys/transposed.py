@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.ir.infer import pointwise, union_axes
-from napkin.ir.key_sets import Box, Interval, Spec, boxes_of, keys_node, position, spec_of
+from napkin.ir.key_sets import Box, Interval, Spec, boxes_of, keys_node, spec_of
 from napkin.ir.linear import linear, summed
 from napkin.ir.node import Node, number
+from napkin.ir.selecting import position
 from napkin.ir.whole_numbers import greater, length, lesser, over, plus, times
 
 

@@ -21,14 +21,18 @@ from napkin.derive.kernel import Kernel
 from napkin.ir.linear import linear
 from napkin.ir.node import Node, inside_sums, postorder
 from napkin.ir.storage import own_type
+from napkin.ir.types import STORAGE
 from napkin.ir.whole_numbers import length
 from napkin.lower.dots import dot_of
 from napkin.lower.launch import ROW_BYTES, contiguous, fits
 from napkin.lower.program import Program
+from napkin.target import MAX_BOX
 
 MAX_RANK = 5
-MAX_BOX = 256
-"""Axes of a tensor, and positions of a box along each."""
+"""Axes of a tensor, at most."""
+
+ITEM = 2
+"""Bytes of a value of the plan's type, where descriptors serve it."""
 
 
 def in_boxes(program: Program) -> Program:
@@ -42,7 +46,7 @@ def in_boxes(program: Program) -> Program:
     256 x 1024 x 128, bf16), and 279 with the output in boxes, too.
     """
     kernel, schedule = program.kernel, program.schedule
-    item_bytes, reshaped = schedule.described, bool(schedule.warpgroups)
+    reshaped = bool(schedule.warpgroups)
     alone = _operands(program)
     boxes: dict[Node, tuple[str, ...]] = {}
     may = boxable(kernel)
@@ -50,12 +54,18 @@ def in_boxes(program: Program) -> Program:
         axes = access.leaf.axes
         chosen = access.tensor in may and access.leaf in alone
         chosen = chosen and (kernel.stream.carried(axes) or reshaped or _plain(axes, program))
-        if chosen and _boxed(axes, program, item_bytes):
+        if chosen and _boxed(axes, program, item_bytes(access.leaf)):
             boxes[access.leaf] = axes
     if not any(kernel.stream.carried(axes) for axes in boxes.values()):
         return replace(program, schedule=replace(schedule, described=0))
-    stores = dict(_stores(program, item_bytes, reshaped))
-    return replace(program, boxes=boxes, stores=stores)
+    schedule = replace(schedule, described=min(map(item_bytes, boxes)))
+    stores = dict(_stores(program, reshaped))
+    return replace(program, schedule=schedule, boxes=boxes, stores=stores)
+
+
+def item_bytes(leaf: Node) -> int:
+    """Bytes of a value of a reading that descriptors may serve."""
+    return STORAGE[own].bits // 8 if (own := own_type(leaf)) else ITEM
 
 
 def boxable(kernel: Kernel, tiles: Mapping[str, int] = MappingProxyType({})) -> frozenset[str]:
@@ -96,7 +106,7 @@ def _aligned(first: Node, axis: str, tiles: Mapping[str, int]) -> bool:
 
 def served(program: Program, sizes: Mapping[str, int]) -> bool:
     """Whether descriptors serve every row-major tensor of these sizes that they may."""
-    every = (*program.boxed.values(), *program.stores.values())
+    every = (*program.boxed.values(), *program.stores.values(), *program.adds.values())
     strides = (contiguous([sizes[a] for a in axes]) for axes in every)
     return all(fits(s, program.schedule.described) for s in strides)
 
@@ -113,13 +123,11 @@ def lines(program: Program) -> dict[Node, tuple[str, ...]]:
         if kernel.stream.carried(axes)
         and len(program.shape(n)) == 1
         and program.span(program.shape(n)) == math.prod(tiles[a] for a in axes)
-        and _boxed(axes, program, program.schedule.described)
+        and _boxed(axes, program, ITEM)
     }
 
 
-def _stores(
-    program: Program, item_bytes: int, reshaped: bool
-) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _stores(program: Program, reshaped: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The outputs that are stored as whole matrices after the loops."""
     kernel = program.kernel
     for o in kernel.outputs:
@@ -131,24 +139,27 @@ def _stores(
             whole
             and not own_type(o.node)
             and (reshaped or _plain(o.axes, program))
-            and _boxed(o.axes, program, item_bytes)
+            and _boxed(o.axes, program, ITEM)
         ):
             yield o.name, o.axes
 
 
 def _operands(program: Program) -> set[Node]:
-    """Readings that are whole operands of products, and read by sums only. A factor of an operand
-    goes through registers, in a layout that loads choose better."""
+    """Readings that are whole operands of products, and read by sums only; those of 8 bits, which
+    warpgroups alone take in boxes. A factor of an operand goes through registers, in a layout that
+    loads choose better."""
     inside = inside_sums(program.roots)
     whole: set[Node] = set()
     other: set[Node] = set()
     for n in postorder(program.roots):
         dot = dot_of(program, n)
         for parts in dot.sides if dot else ():
-            (whole if len(parts) == 1 else other).update(parts)
+            every = dot.parts if dot and program.schedule.warpgroups else ()
+            one = len(parts) == 1 and is_operand(parts[0], every)
+            (whole if one else other).update(parts)
         if not (n.op == "sum" or (n.op == "mul" and n in inside)):
             other.update(n.args)
-    return {n for n in whole - other if is_operand(n)}
+    return whole - other
 
 
 def _plain(axes: Sequence[str], program: Program) -> bool:
@@ -158,13 +169,13 @@ def _plain(axes: Sequence[str], program: Program) -> bool:
     return len(long) == len(program.shape_of(axes)) == 2
 
 
-def _boxed(axes: Sequence[str], program: Program, item_bytes: int) -> bool:
+def _boxed(axes: Sequence[str], program: Program, item: int) -> bool:
     tiles = program.tiles
     if program.kernel.ragged.keys() & set(axes):  # a box would reach past the last residue's end
         return False
     if not axes or len(axes) > MAX_RANK or any(tiles[a] > MAX_BOX for a in axes):
         return False
-    if tiles[axes[-1]] * item_bytes < ROW_BYTES:
+    if tiles[axes[-1]] * item < ROW_BYTES:
         return False
     # The box must be the tile as it lies in memory.
     places = {a: (d, i) for d, group in enumerate(program.dims) for i, a in enumerate(group)}

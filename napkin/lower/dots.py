@@ -14,10 +14,6 @@ from napkin.lower.program import Program
 Dot = Contraction[int]
 """A sum in the tile dimensions of a loop program."""
 
-EXACT_SUM = 128
-"""Products of fp8 that Hopper's tensor cores add up before the sum goes on in float32: they keep
-some 14 bits of it (arXiv 2412.19437, section 3.3.2, which takes 128 too)."""
-
 
 def contracted(program: Program, n: Node) -> Dot:
     """A sum on the tile of a program."""
@@ -32,6 +28,12 @@ def dot_of(program: Program, n: Node) -> Dot | None:
     """The matrix product that a term becomes, if it does."""
     found = contracted(program, n) if n.op == "sum" else None
     return found if found is not None and found.is_product else None
+
+
+def transposed(c: Dot, side: int) -> bool:
+    """Whether an operand's tile is transposed before it is multiplied: the right one of more than
+    two dimensions lies with its depth last, as it is flattened."""
+    return c.transposed(side) or (side == 1 and len(c.spans[1]) > 2)
 
 
 def multiplies(program: Program) -> bool:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from napkin.algebra.terms import identity, is_operand, is_read
+from napkin.algebra.contraction import EXACT_SUM
+from napkin.algebra.terms import EXTREMA, identity, is_operand, is_read
 from napkin.count.matrix_products import turns
 from napkin.ir.node import REDUCTIONS, Kind, Node, over, stabilises
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
-from napkin.lower.dots import (
-    EXACT_SUM,
-    Dot,
-    contracted,
-    dot_of,
-    multiplied_as,
-    multiplies,
-)
+from napkin.lower.dots import Dot, contracted, dot_of, multiplied_as, multiplies
 from napkin.lower.emit_block import Block
+from napkin.lower.emit_memory import corner
 from napkin.lower.pointwise import TILES, as_kind
 from napkin.lower.program import Join
 from napkin.lower.syntax import Expr
@@ -28,6 +23,8 @@ INNERMOST = 8
 
 
 def reduction(into: Block, n: Node) -> Expr:
+    if (end := _end(into, n)) is not None:
+        return end
     body = n.args[0]
     dims = list(into.program.shape(body))
     value = as_kind(into.lang, n.kind, body, into.value(body))
@@ -36,6 +33,23 @@ def reduction(into: Block, n: Node) -> Expr:
     if stabilises(n) and n not in into.begun:  # held whole: no state has begun for it
         value = into.lang(REDUCTIONS[n.op].combine, value, into.lang.literal(identity(n)))
     return value
+
+
+def _end(into: Block, n: Node) -> Expr | None:
+    """The first or the last position of a tile, where it holds positions of an axis in one run: it
+    is known without them. So what is computed of how far they lie from it stays in a loop."""
+    kernel, body = into.program.kernel, n.args[0]
+    body = body.args[0] if body.op == "mask" else body
+    if n.op not in EXTREMA or body.op != "index" or over(n) != body.axes:
+        return None
+    (axis,) = body.axes
+    if kernel.visits or axis in {*kernel.slots, *kernel.twins} or not into.program.shape(body):
+        return None
+    begin = corner(into, axis)
+    if n.op == "min":
+        return begin
+    behind = sx.binary(begin, "+", into.block(axis))
+    return sx.binary(into.lang("minimum", behind, into.scope.length(axis)), "-", 1)
 
 
 def joined(into: Block, join: Join, lane: int) -> Expr:
@@ -152,7 +166,7 @@ def _dot(into: Block, c: Dot, start: Node | None) -> tuple[Expr, list[int]]:
     if c.node.kind == "int":  # Triton 3.6 does not see it from the accumulator
         kinds["out_dtype"] = into.lang.word(TILES[c.node.kind])
     if c.dtype == "fp8":
-        kinds["max_num_imprecise_acc"] = _exact_sum(into, c.gone)
+        kinds["max_num_imprecise_acc"] = _exact_sum(into, c.gone, start is not None)
     done = into.lang("dot", *args, **kinds)
     done = _turned(into, done) if turned else done
     if not flat:
@@ -170,11 +184,15 @@ def _turned(into: Block, value: Expr) -> Expr:
             return into.lang("trans", value)
 
 
-def _exact_sum(into: Block, gone: Sequence[int]) -> Expr:
-    """`EXACT_SUM`, or the depth of the product where that is less."""
+def _exact_sum(into: Block, gone: Sequence[int], added: bool) -> Expr:
+    """`EXACT_SUM`, or where the depth of the product is less, the depth if the product is added to
+    something, and no limit if it is all that tensor cores add up: with a limit Triton 3.6 keeps
+    accumulators of its own for every part, and waits for each."""
     depth = sx.chain("*", [into.scope.extent(d) for d in gone])
     most = sx.const(EXACT_SUM)
-    return sx.choose(sx.less(depth, most), depth, most)
+    if added:
+        return sx.choose(sx.less(depth, most), depth, most)
+    return sx.choose(sx.less(most, depth), most, sx.const(None))
 
 
 def operand(into: Block, c: Dot, side: int) -> Expr:

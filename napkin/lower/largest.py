@@ -1,17 +1,22 @@
-"""The largest tensor that a kernel's statements form.
+"""The tensors that a kernel's statements form, and which of them Triton takes.
 
-Triton's tensors have at most `MAX_TENSOR` values, those included that exist only between two
-operators: factors that are multiplied out before a sum, above all.
+They have at most `MAX_TENSOR` values, those included that exist only between two operators: factors
+that are multiplied out before a sum, above all. And operands of products may be too large to be
+transposed (`Target.transposes`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from napkin.count.matrix_products import turns
 from napkin.derive.kernel import tile_axes
 from napkin.ir.node import Node, inside_sums, postorder
-from napkin.lower.dots import Dot, contracted
+from napkin.lower.descriptors import ITEM
+from napkin.lower.dots import Dot, contracted, transposed
 from napkin.lower.program import Program
+from napkin.lower.warpgroups.cta import ROWS
+from napkin.target import Target
 
 MAX_TENSOR = 2**20
 """Values of a tensor, at most (`triton.language.core.TRITON_MAX_TENSOR_NUMEL`)."""
@@ -29,9 +34,10 @@ class Tensors:
     shapes: tuple[tuple[int, ...], ...]
     sums: tuple[Node, ...]
 
-    def formed(self, program: Program, tile: int, tensor: int) -> bool:
+    def formed(self, program: Program, tile: int, tensor: int, target: Target, item: int) -> bool:
         """Whether at the tiles of `program` no product that is summed has more values than `tile`,
-        where no matrix product does that, and nothing else more than `tensor`."""
+        where no matrix product does that, and nothing else more than `tensor`; and whether a target
+        reads operands of `item` bytes a value, or of 8 bits, as what they are."""
         if any(program.span(dims) > tensor for dims in self.shapes):
             return False
         found = [contracted(program, n) for n in self.sums]
@@ -39,7 +45,20 @@ class Tensors:
             return False
         dots = [c for c in found if c.is_product]
         sides = (dims for c in dots for dims in (*c.spans, (*c.rows, *c.columns)))
-        return all(program.span(dims) <= tensor for dims in sides)
+        if any(program.span(dims) > tensor for dims in sides):
+            return False
+        return all(_read(program, c, target, 1 if c.dtype else item) for c in dots)
+
+
+def _read(program: Program, c: Dot, target: Target, item: int) -> bool:
+    """Whether a target reads the operands of a product as what they are, which lie in shared memory
+    where an instruction has the rows of a warpgroup."""
+    rows, columns, depth = map(program.span, (c.rows, c.columns, c.gone))
+    turned = turns(c, program.extents)
+    if item > ITEM or (columns if turned else rows) < ROWS:  # of float32 none is multiplied so
+        return True
+    sides = [n for side, n in enumerate((rows, columns)) if transposed(c, side) != turned]
+    return all(target.transposes((n, depth), item) for n in sides)
 
 
 def tensors_of(program: Program) -> Tensors:

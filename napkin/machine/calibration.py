@@ -32,6 +32,7 @@ class Constants:
         l2_apart: that of L2 where groups are of different lengths, which read a chunk one after
             another and not at once.
         l2_adds: that of L2 where groups add float32 values to what memory holds.
+        l2_bulk_adds: that where a warp adds them box by box, while warpgroups compute.
         streamed: bytes/s that one multiprocessor takes from DRAM, however few there are.
         stall: clocks of a multiprocessor for each of arithmetic that products wait for.
         special_slots: instructions that one special function counts as there.
@@ -64,6 +65,7 @@ class Constants:
         specialised_tests: of its arithmetic, what loops take longer that test their chunks.
         specialised_iteration, specialised_start: seconds that an iteration of a warp-specialised
             CTA takes beside, and a warp-specialised CTA.
+        specialised_adds: of what is added to memory there, the share of the time that shows.
         sums_cooperative, sums_ping_pong: times that what groups of warp-specialised CTAs compute
             after sums takes, where they lie side by side, and where others multiply beside.
         sums_l2: of the stated rate of L2, what warp-specialised CTAs that only add up are answered
@@ -89,6 +91,7 @@ class Constants:
     l2_share: float
     l2_apart: float
     l2_adds: float
+    l2_bulk_adds: float
     tensor_share: float
     streamed: float
     stall: float
@@ -113,6 +116,7 @@ class Constants:
     specialised_tests: float
     specialised_iteration: float
     specialised_start: float
+    specialised_adds: float
     sums_cooperative: float
     sums_ping_pong: float
     sums_l2: float

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, did_you_mean
@@ -18,6 +18,9 @@ from napkin.measure.attention import AGAINST, NotAttention, attention_of
 from napkin.measure.timing import Sample
 from napkin.plan.plan import Plan
 from napkin.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from napkin.measure.heads import Problem
 
 OURS = "napkin"
 
@@ -179,7 +182,6 @@ def bench(
     import torch
 
     from napkin.check.verdict import TOLERANCE
-    from napkin.measure.baselines import NotHere, made
     from napkin.measure.check import elsewhere
     from napkin.measure.device import described, version_of
     from napkin.measure.heads import Problem
@@ -198,20 +200,11 @@ def bench(
     problem = Problem(plan.diagram, plan.sizes, plan.dtype, tensors, gradient_of)
     for i, name in enumerate(against):
         progress(name, i + 1, total)
-        try:
-            beside = made(name, problem, own)
-            found = beside.outputs(beside.call())
-            names = [o.name for o in plan.diagram.outputs]
-            theirs = dict(zip(names, found, strict=True))
-            torch.cuda.synchronize()
-        except NotHere as why:
-            notes[name] = str(why)
-        except Exception as error:
-            # Of a library that fails on this problem the table says so, and times the others.
-            notes[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-            torch.cuda.empty_cache()
+        ready = _baseline(name, problem, own)
+        if isinstance(ready, str):
+            notes[name] = ready
         else:
-            calls[name], results[name] = beside.call, theirs
+            calls[name], results[name] = ready
             settings[name] = version_of(PACKAGES.get(name, ""))
     progress("time", total - 1, total)
     with alone or nullcontext():
@@ -229,6 +222,28 @@ def bench(
         plan.name, plan.machine.name, plan.dtype, plan.sizes, about, rows, plan.seconds * 1e6,
         flops, plan.moved, seed, TOLERANCE[plan.dtype], elsewhere(plan, about["arch"]),
     )  # fmt: skip
+
+
+def _baseline(
+    name: str, problem: Problem, own: Mapping[str, Callable[..., Any]]
+) -> tuple[Callable[[], Any], dict[str, Any]] | str:
+    """The call of a baseline, and its results by name; or why there is none."""
+    import torch
+
+    from napkin.measure.baselines import NotHere, made
+
+    try:
+        beside = made(name, problem, own)
+        found = beside.outputs(beside.call())
+        results = dict(zip([o.name for o in problem.diagram.outputs], found, strict=True))
+        torch.cuda.synchronize()
+    except NotHere as why:
+        return str(why)
+    except Exception as error:
+        # Of a library that fails on this problem the table says so, and times the others.
+        torch.cuda.empty_cache()
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+    return beside.call, results
 
 
 def settings_text(k: Any) -> str:

@@ -16,7 +16,7 @@ from napkin.derive.rules.split import SplitTerm, split_terms, why_not_split
 from napkin.derive.rules.stream import streamed
 from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
-from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.node import over
 from napkin.keys.residues import Split
 from napkin.moves.trail import Trail, relabelled
@@ -112,11 +112,7 @@ class Derivation:
         known = list(self.diagram.axes)
         for s in self.split_term.splits if self.split_term else ():
             known = [a for a in known if a != s.axis] + [s.place, s.residue]
-        if axis not in known:
-            raise InputError(
-                f"{self.diagram.name} has no axis {axis!r}; "
-                + did_you_mean(axis, list(dict.fromkeys(known)))
-            )
+        check_known(axis, known, f"{self.diagram.name} has no axis {axis!r}")
 
     def _move(self, *moves: Move) -> Derivation:
         known = [Move("expand", self.diagram.name, what) for what in self.prepared.expansions]
@@ -176,11 +172,7 @@ class Derivation:
         moves: list[Move] = []
         names = [t for n, t in self._term.names.items() if set(axes) & set(over(n))]
         for held in (hold,) if isinstance(hold, str) else hold:
-            if held not in names:
-                raise InputError(
-                    f"hold {held!r}: no reduction over {axis} has that name; "
-                    + did_you_mean(held, names)
-                )
+            check_known(held, names, f"hold {held!r}: no reduction over {axis} has that name")
             moves.append(Move("hold", self.diagram.name, held))
         moves.append(
             Move("stream", self.diagram.name, " ".join(axes), None if passes == 1 else passes)

@@ -14,10 +14,10 @@ from napkin.algebra.tracer import active, times
 from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, split_windows
 from napkin.derive.rules.part import part_axis, why_not_parted
 from napkin.diagram.diagram import Diagram
-from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.node import Node, postorder
-from napkin.ir.storage import own_type, storage_type
-from napkin.ir.types import STORAGE, STORED, stored_bytes
+from napkin.ir.storage import array_bytes, own_type
+from napkin.ir.types import STORAGE, STORED
 from napkin.machine.machines import Machine, machine
 from napkin.moves.refactor import Refactored, refactorings
 from napkin.moves.trail import Trail
@@ -26,7 +26,6 @@ from napkin.plan.explained import told
 from napkin.plan.fitting import fitting
 from napkin.plan.plan import Plan, holders
 from napkin.plan.planned import PlannedKernel, distinct
-from napkin.plan.points import values
 from napkin.plan.segments import Memo
 from napkin.plan.steps import kernel_moves
 from napkin.plan.storing import check_materialised, check_stored, materialised
@@ -208,7 +207,7 @@ def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float 
     largest input or output; for the fastest of all where there is none, or where that one takes
     less than `worth` of the time."""
     ends = [(n, n.axes) for n in diagram.inputs] + [(o.node, o.axes) for o in diagram.outputs]
-    room = max(stored_bytes(values(axes, known), storage_type(n, memo.dtype)) for n, axes in ends)
+    room = max(array_bytes(n, axes, known, memo.dtype) for n, axes in ends)
     narrow = memo.again(room)
     try:
         small = searched(diagram, known, narrow)
@@ -219,7 +218,8 @@ def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float 
     under = worth * small.cut.seconds
     if not large or at_least(memo.machine, 2 * min(large)) >= under:  # it is stored, and read
         return small
-    return _searched(diagram, known, memo.again(), under=under) or small
+    large = _searched(diagram, known, memo.again(), under=under)
+    return large if large is not None and large.cut.seconds < under else small
 
 
 def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:
@@ -230,8 +230,7 @@ def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:
 
 def _check_parts(diagram: Diagram, parts: Mapping[str, int], sizes: Mapping[str, int]) -> None:
     for axis, number in parts.items():
-        if axis not in diagram.axes:
-            raise InputError(f"parts: no axis {axis!r}; {did_you_mean(axis, diagram.axes)}")
+        check_known(axis, diagram.axes, f"parts: no axis {axis!r}")
         if number < 1:
             raise InputError(f"parts: {axis}={number}, but an axis has at least 1 part")
         if number > sizes[axis]:

@@ -28,7 +28,7 @@ from napkin.run.arrays import Descriptor, empty
 from napkin.run.compile import ARCHITECTURES, Job, allocations, available, specialise
 from napkin.run.interpret import Argument
 from napkin.run.worker import KernelError
-from napkin.settings.best import ranked
+from napkin.settings.best import in_order, unpriced
 from napkin.settings.pricing import Choice
 from napkin.target import target_of
 
@@ -104,7 +104,7 @@ def _settings(k: PlannedKernel) -> Iterator[Choice]:
     """The setting of a kernel, then the others of the same labels, the best first."""
     own, s = k.choice, k.schedule
     yield own
-    others = ranked(own.kernel, own.sizes, k.dtype, k.machine)
+    others = in_order(unpriced(own.kernel, own.sizes, k.dtype, k.machine))
     yield from (c for c in others if (c.schedule.tiles, c.schedule.warps) != (s.tiles, s.warps))
 
 

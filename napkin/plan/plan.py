@@ -219,7 +219,7 @@ class Plan:
         """The plan with every operand read by addresses, as it is where a tensor does not lie in
         memory as descriptors need."""
         made = [replace(k, choice=k.choice.under(described=0)) for k in self.kernels]
-        return replace(self, kernels=tuple(made), given={})
+        return replace(self, kernels=tuple(made), given={}, specialised=False)
 
     def ranked(self, most: int = 8) -> dict[str, list[Choice]]:
         """The first `most` settings of each distinct kernel, least predicted time first."""

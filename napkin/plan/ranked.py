@@ -22,7 +22,7 @@ from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.steps import OF_THE_WHOLE, kernel_moves
 from napkin.run.plain import made
 from napkin.schedule import Schedule
-from napkin.settings.best import ranked as settled
+from napkin.settings.best import in_order, unpriced
 from napkin.settings.labels import labellings
 from napkin.settings.pricing import Choice
 from napkin.settings.specialised import best_specialised, every_specialised
@@ -69,7 +69,7 @@ def _merged(plan: Plan, k: PlannedKernel) -> Iterator[Choice]:
     kernel, sizes = k.choice.kernel, plan.full(plan.sizes)
     terms = kernel.name, kernel.origin, kernel.names, sizes
     found = [kernel] if kernel.paired else labellings(*terms, plan.dtype)
-    rows = [settled(labelled, sizes, plan.dtype, plan.machine) for labelled in found]
+    rows = [in_order(unpriced(labelled, sizes, plan.dtype, plan.machine)) for labelled in found]
     merged = heapq.merge(*rows, key=lambda c: c.rank)
     for first in itertools.islice(merged, 1):
         yield fitting(replace(k, choice=first))

@@ -11,8 +11,7 @@ from functools import cached_property
 from napkin.derive.rules.part import handed
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
-from napkin.ir.storage import own_type, storage_type
-from napkin.ir.types import stored_bytes
+from napkin.ir.storage import array_bytes, own_type
 from napkin.machine.machines import Machine
 from napkin.settings.best import FEW, PRICED, Effort
 from napkin.settings.choose import Search
@@ -57,10 +56,10 @@ class Known:
         return self.search.best
 
     @cached_property
-    def seconds(self) -> tuple[float, ...]:
-        """The predicted time of each, as it runs on tensors that descriptors serve."""
+    def launched(self) -> tuple[Choice, ...]:
+        """Each as it runs on tensors that descriptors serve."""
         dtype, machine = self.search.dtype, self.search.machine
-        return tuple(launched(c, dtype, machine).time.seconds for c in self.choices)
+        return tuple(launched(c, dtype, machine) for c in self.choices)
 
     @property
     def states(self) -> Sequence[Output]:
@@ -129,8 +128,7 @@ class Memo:
 
     def bytes(self, n: Node, sizes: Mapping[str, int]) -> int:
         """Bytes of an array in memory."""
-        values = math.prod(sizes[a] for a in n.axes)
-        return stored_bytes(values, storage_type(n, self.dtype))
+        return array_bytes(n, n.axes, sizes, self.dtype)
 
     def left_out(self, form: Form, short: bool) -> bool:
         """Whether a segment is not searched for: an unknown one that is not short, once `IN_FULL`

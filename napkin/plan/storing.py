@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from napkin.derive.prepare import Prepared
-from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.node import Node, postorder
 from napkin.ir.slotted import guard
 from napkin.ir.storage import own_type, packed_axis, unstorable
@@ -80,8 +80,7 @@ def materialised(ready: Prepared, names: Sequence[str]) -> list[Node]:
 def _named(ready: Prepared, name: str) -> Node:
     order = postorder(o.node for o in ready.outputs)
     arrays = {ready.names[n]: n for n in order if n in ready.names}
-    if name not in arrays:
-        raise InputError(f"materialise {name!r}: no such array; {did_you_mean(name, arrays)}")
+    check_known(name, arrays, f"materialise {name!r}: no such array")
     return arrays[name]
 
 

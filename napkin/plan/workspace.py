@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from napkin.count.traffic import ITEM_BYTES
-from napkin.ir.storage import storage_type
+from napkin.ir.storage import array_bytes
 from napkin.ir.taking import read_axes
-from napkin.ir.types import stored_bytes
 from napkin.plan.plan import Plan
 
 
@@ -29,10 +28,8 @@ def resident_bytes(plan: Plan) -> int:
     sizes = plan.full(plan.sizes)
     ends = {str(n.params[0]): (n, read_axes(n)) for n in plan.diagram.inputs}
     ends |= {o.name: (o.node, o.axes) for o in plan.diagram.outputs}
-    return workspace(plan) + sum(
-        stored_bytes(math.prod(sizes[a] for a in axes), storage_type(n, plan.dtype))
-        for n, axes in ends.values()
-    )
+    own = (array_bytes(n, axes, sizes, plan.dtype) for n, axes in ends.values())
+    return workspace(plan) + sum(own)
 
 
 def workspace(plan: Plan) -> int:

@@ -25,7 +25,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
 
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.run._source import find, load
 from napkin.run._wire import Job, Resources
 from napkin.run.assembler import HOPPER, assembler
@@ -107,9 +107,7 @@ def _source(kernel: Any, job: Job) -> Any:
     """A kernel with its types and its constants, as Triton's launcher would hand it over."""
     names: list[str] = kernel.arg_names
     for name in [*job.signature, *job.constexprs, *job.divisible, *job.ones]:
-        if name not in names:
-            hint = did_you_mean(name, names)
-            raise InputError(f"kernel {job.kernel} has no parameter {name!r}; {hint}")
+        check_known(name, names, f"kernel {job.kernel} has no parameter {name!r}")
     constants = {**dict.fromkeys(job.ones, 1), **job.constexprs}
     missing = [name for name in names if name not in constants and name not in job.signature]
     if missing:
@@ -141,8 +139,10 @@ def _in_gluon(
     for name, kind in signature.items():
         if found := re.fullmatch(r"tensordesc<(\w+)\[(.*)\]>", kind):
             box = [int(n) for n in found[2].split(",")]
-            item = gl.float32 if found[1] == "fp32" else gl.float16
-            laid[name] = f"tensordesc<{found[1]}{box},{layout_of(box, item)!r}>"
+            layout = layout_of(
+                box, {"fp32": gl.float32, "fp8e4nv": gl.float8e4nv}.get(found[1], gl.float16)
+            )
+            laid[name] = f"tensordesc<{found[1]}{box},{layout!r}>"
     by_place = {(names.index(name),): value for name, value in constants.items()}
     return GluonASTSource(kernel, laid, by_place, attributes)
 

@@ -15,95 +15,124 @@ import numpy as np
 
 from napkin.run.formats import CODED, decode, encode
 
+Method = Callable[..., Any]
+
 _POINTWISE = ("binary_op", "unary_op", "create_fma", "create_erf", "create_rsqrt")
 
 
 def teach_formats(interpreter: Any, tl: Any) -> None:
     """Replace the methods of the interpreter that compute on bf16; others never see it."""
-    handle_type: Any = interpreter.TensorHandle
-    builder: Any = interpreter.InterpreterBuilder
-
-    def is_bf16(value: Any) -> bool:
-        # The result of a comparison keeps its operands' type in 3.6 and 3.9, on boolean data.
-        if not isinstance(value, handle_type) or value.data.dtype != np.uint16:
-            return False
-        return value.dtype.scalar == tl.bfloat16
-
-    def widen(value: Any) -> Any:
-        return handle_type(decode(value.data, "bf16"), tl.float32) if is_bf16(value) else value
-
-    def narrow(value: Any) -> Any:
-        if value.data.dtype != np.float32:  # a comparison
-            return handle_type(value.data, tl.int1)
-        return handle_type(encode(value.data, "bf16"), tl.bfloat16)
-
-    def through_float32(method: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(self: Any, *args: Any) -> Any:
-            if not any(map(is_bf16, args)):
-                return method(self, *args)
-            return narrow(method(self, *map(widen, args)))
-
-        return wrapped
-
+    through = _Through(interpreter, tl)
+    builder, reduced, scanned = (
+        getattr(interpreter, name) for name in ("InterpreterBuilder", "ReduceOps", "ScanOps")
+    )
     for name in _POINTWISE:
-        setattr(builder, name, through_float32(getattr(builder, name)))
+        setattr(builder, name, through.float32(getattr(builder, name)))
+    builder.cast_impl = cast = through.cast(builder.cast_impl)
+    builder.create_fp_to_fp = through.rounded(builder.create_fp_to_fp, cast)
+    builder.create_dot = through.dot(builder.create_dot)
+    builder.ternary_op = through.ternary(builder.ternary_op)
+    builder.get_bf16 = lambda self, value: cast(self, self.get_fp32(value), tl.bfloat16)
+    for ops, name in ((reduced, "sum"), (reduced, "min_max"), (scanned, "cumsum")):
+        setattr(ops, name, through.folded(getattr(ops, name)))
+    scanned.cumprod = through.folded(scanned.cumprod)
 
-    cast, cast_float = builder.cast_impl, builder.create_fp_to_fp
-    dot, ternary = builder.create_dot, builder.ternary_op
-    to_nearest = (None, interpreter._ir.ROUNDING_MODE.RTNE)
 
-    def cast_impl(self: Any, source: Any, target: Any) -> Any:
-        start, end = source.dtype.scalar, target.scalar
-        if start.name in CODED and source.data.dtype != np.bool_:
-            source = handle_type(decode(source.data, start.name), tl.float32)
-        if end.name in CODED:
-            return handle_type(encode(source.data, end.name), end)
-        return cast(self, source, target)
+class _Through:
+    """Methods of the interpreter with bf16 taken through float32."""
 
-    def create_fp_to_fp(self: Any, source: Any, target: Any, rounding: Any) -> Any:
-        if rounding in to_nearest:
-            return cast_impl(self, source, target)
-        return cast_float(self, source, target, rounding)
+    def __init__(self, interpreter: Any, tl: Any) -> None:
+        self.handle: Any = interpreter.TensorHandle
+        self.tl = tl
+        self.to_nearest = (None, interpreter._ir.ROUNDING_MODE.RTNE)
 
-    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
-        def wide(value: Any) -> Any:
-            name = value.dtype.scalar.name
-            return handle_type(decode(value.data, name), tl.float32) if name in CODED else value
+    def _is_bf16(self, value: Any) -> bool:
+        # The result of a comparison keeps its operands' type in 3.6 and 3.9, on boolean data.
+        if not isinstance(value, self.handle) or value.data.dtype != np.uint16:
+            return False
+        return value.dtype.scalar == self.tl.bfloat16
 
-        return dot(self, wide(a), wide(b), *rest)
+    def _wide(self, value: Any) -> Any:
+        return self._decoded(value) if self._is_bf16(value) else value
 
-    def ternary_op(self: Any, a: Any, b: Any, c: Any, op: Any) -> Any:
-        if op is np.where or not is_bf16(c):  # a selection moves bits
-            return ternary(self, a, b, c, op)
-        return narrow(ternary(self, widen(a), widen(b), widen(c), op))
+    def _decoded(self, value: Any) -> Any:
+        return self.handle(decode(value.data, value.dtype.scalar.name), self.tl.float32)
 
-    builder.cast_impl, builder.create_fp_to_fp = cast_impl, create_fp_to_fp
-    builder.create_dot, builder.ternary_op = create_dot, ternary_op
-    builder.get_bf16 = lambda self, value: cast_impl(self, self.get_fp32(value), tl.bfloat16)
+    def _narrow(self, value: Any) -> Any:
+        if value.data.dtype != np.float32:  # a comparison
+            return self.handle(value.data, self.tl.int1)
+        return self.handle(encode(value.data, "bf16"), self.tl.bfloat16)
 
-    def fold_in_float32(method: Callable[..., Any]) -> Callable[..., Any]:
-        """For reductions and scans over one block: `method(self, block, ...)`."""
+    def float32(self, method: Method) -> Method:
+        """A pointwise operator."""
 
-        def wrapped(self: Any, block: Any, *rest: Any, **more: Any) -> Any:
-            only = block[0] if isinstance(block, tuple) else block
-            if not is_bf16(only.handle):
-                return method(self, block, *rest, **more)
-            wide = tl.tensor(widen(only.handle), tl.block_type(tl.float32, only.shape))
-            found = method(self, wide, *rest, **more)
-            if isinstance(found, (list, tuple)):
-                return type(found)(map(back, found))
-            return back(found)
+        def wrapped(own: Any, *args: Any) -> Any:
+            if not any(map(self._is_bf16, args)):
+                return method(own, *args)
+            return self._narrow(method(own, *map(self._wide, args)))
 
         return wrapped
 
-    def back(value: Any) -> Any:
-        if value.dtype != tl.float32:  # the index of an argmax
-            return value
-        kind = tl.block_type(tl.bfloat16, value.shape) if value.shape else tl.bfloat16
-        return tl.tensor(narrow(value.handle), kind)
+    def cast(self, method: Method) -> Method:
+        """A cast, to nearest even."""
 
-    reduce_ops, scan_ops = interpreter.ReduceOps, interpreter.ScanOps
-    reduce_ops.sum = fold_in_float32(reduce_ops.sum)
-    reduce_ops.min_max = fold_in_float32(reduce_ops.min_max)
-    scan_ops.cumsum = fold_in_float32(scan_ops.cumsum)
-    scan_ops.cumprod = fold_in_float32(scan_ops.cumprod)
+        def wrapped(own: Any, source: Any, target: Any) -> Any:
+            start, end = source.dtype.scalar, target.scalar
+            if start.name in CODED and source.data.dtype != np.bool_:
+                source = self._decoded(source)
+            if end.name in CODED:
+                return self.handle(encode(source.data, end.name), end)
+            return method(own, source, target)
+
+        return wrapped
+
+    def rounded(self, method: Method, cast: Method) -> Method:
+        """A cast between floats that says how it rounds."""
+
+        def wrapped(own: Any, source: Any, target: Any, rounding: Any) -> Any:
+            if rounding in self.to_nearest:
+                return cast(own, source, target)
+            return method(own, source, target, rounding)
+
+        return wrapped
+
+    def dot(self, method: Method) -> Method:
+        """A matrix product."""
+
+        def wrapped(own: Any, a: Any, b: Any, *rest: Any) -> Any:
+            a, b = (self._decoded(x) if x.dtype.scalar.name in CODED else x for x in (a, b))
+            return method(own, a, b, *rest)
+
+        return wrapped
+
+    def ternary(self, method: Method) -> Method:
+        """An operator of three arguments: a selection moves bits."""
+
+        def wrapped(own: Any, a: Any, b: Any, c: Any, op: Any) -> Any:
+            if op is np.where or not self._is_bf16(c):
+                return method(own, a, b, c, op)
+            return self._narrow(method(own, *map(self._wide, (a, b, c)), op))
+
+        return wrapped
+
+    def folded(self, method: Method) -> Method:
+        """A reduction or a scan over one block: `method(self, block, ...)`."""
+
+        def wrapped(own: Any, block: Any, *rest: Any, **more: Any) -> Any:
+            only = block[0] if isinstance(block, tuple) else block
+            if not self._is_bf16(only.handle):
+                return method(own, block, *rest, **more)
+            kind = self.tl.block_type(self.tl.float32, only.shape)
+            found = method(own, self.tl.tensor(self._wide(only.handle), kind), *rest, **more)
+            if isinstance(found, (list, tuple)):
+                return type(found)(map(self._back, found))
+            return self._back(found)
+
+        return wrapped
+
+    def _back(self, value: Any) -> Any:
+        if value.dtype != self.tl.float32:  # the index of an argmax
+            return value
+        bf16 = self.tl.bfloat16
+        kind = self.tl.block_type(bf16, value.shape) if value.shape else bf16
+        return self.tl.tensor(self._narrow(value.handle), kind)

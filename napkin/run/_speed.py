@@ -12,67 +12,90 @@ from typing import Any
 
 import numpy as np
 
-_EXACT: dict[str, Callable[..., Any]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+Method = Callable[..., Any]
+
+_EXACT: dict[str, Method] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 
 
-def _branches(function: Callable[..., Any]) -> bool:
+def _branches(function: Method) -> bool:
     """Whether a function chooses by its arguments, and so has to see values one by one."""
     return any("JUMP" in step.opname for step in dis.get_instructions(function))
 
 
 def shorten(interpreter: Any) -> None:
     """Replace five slow steps of the interpreter, in this process only."""
-    semantic: Any = interpreter.TritonSemantic
-    find_np_dtype: Callable[[Any], Any] = interpreter._get_np_dtype
-    storage: dict[str, Any] = {}
-    broadcast = semantic.broadcast_impl_value
+    semantic, reduced, scanned = (
+        getattr(interpreter, name) for name in ("TritonSemantic", "ReduceOps", "ScanOps")
+    )
+    interpreter._get_np_dtype = _remembered(interpreter._get_np_dtype)
+    semantic.broadcast_impl_value = _broadcast(semantic.broadcast_impl_value)
     sanitize = semantic.binary_op_sanitize_overflow_impl
+    semantic.binary_op_sanitize_overflow_impl = _sanitized(sanitize)
+    for name in _EXACT:
+        setattr(semantic, name, _watched(getattr(semantic, name)))
+    reduced.generic_reduce = _reduced(reduced.generic_reduce)
+    scanned.generic_scan = _scanned(scanned.generic_scan)
+
+
+def _remembered(find: Method) -> Method:
+    storage: dict[str, Any] = {}
 
     def np_dtype(kind: Any) -> Any:
         if kind.name not in storage:
-            storage[kind.name] = find_np_dtype(kind)
+            storage[kind.name] = find(kind)
         return storage[kind.name]
 
+    return np_dtype
+
+
+def _broadcast(method: Method) -> Method:
     def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> Any:
         blocks = lhs.type.is_block() and rhs.type.is_block()
         if blocks and lhs.handle.data.shape == rhs.handle.data.shape:
             return lhs, rhs
-        return broadcast(self, lhs, rhs)
+        return method(self, lhs, rhs)
 
+    return broadcast_impl_value
+
+
+def _sanitized(method: Method) -> Method:
     def sanitize_overflow(self: Any, lhs: Any, rhs: Any, operator: Any) -> None:
         """Overflow of 32-bit integers, checked with three numpy calls, not sixteen tensors: noted,
         since values wrap as on a GPU."""
         kind = lhs.type.scalar
         exact = _EXACT.get(operator.__name__)
         if exact is None or kind.int_bitwidth > 32:
-            sanitize(self, lhs, rhs, operator)
+            method(self, lhs, rhs, operator)
             return
         found = exact(lhs.handle.data, rhs.handle.data, dtype=np.int64, casting="unsafe")
         low, high = kind.get_int_min_value(), kind.get_int_max_value()
         if found.min() < low or found.max() > high:
             self.past = f"{kind} overflows in {operator.__name__}: use tl.int64 here"
 
-    def watched(operator: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(operator)
-        def run(self: Any, lhs: Any, rhs: Any, *rest: Any) -> Any:
-            """An address that is formed of a product or a sum that overflowed is an error."""
-            for side, other in ((lhs, rhs), (rhs, lhs)):
-                wrapped = getattr(getattr(side, "handle", None), "past", "")
-                if wrapped and isinstance(other, type(side)) and other.dtype.is_ptr():
-                    raise OverflowError(wrapped)
-            self.past = ""
-            made = operator(self, lhs, rhs, *rest)
-            made.handle.past = self.past
-            return made
+    return sanitize_overflow
 
-        return run
 
-    reduce_each = interpreter.ReduceOps.generic_reduce
+def _watched(operator: Method) -> Method:
+    @functools.wraps(operator)
+    def run(self: Any, lhs: Any, rhs: Any, *rest: Any) -> Any:
+        """An address that is formed of a product or a sum that overflowed is an error."""
+        for side, other in ((lhs, rhs), (rhs, lhs)):
+            wrapped = getattr(getattr(side, "handle", None), "past", "")
+            if wrapped and isinstance(other, type(side)) and other.dtype.is_ptr():
+                raise OverflowError(wrapped)
+        self.past = ""
+        made = operator(self, lhs, rhs, *rest)
+        made.handle.past = self.past
+        return made
 
+    return run
+
+
+def _reduced(method: Method) -> Method:
     def generic_reduce(self: Any, input: Any) -> Any:
         """A function of the kernel's own, on halves of the block and not value by value."""
         if len(input) != 1 or self.axis is None or _branches(self.combine_fn.fn):
-            return reduce_each(self, input)
+            return method(self, input)
         kind, rest = input[0].dtype, np.moveaxis(input[0].handle.data, self.axis, 0)
         while len(rest) > 1:
             half, odd = len(rest) // 2, rest[len(rest) // 2 * 2 :]
@@ -81,12 +104,14 @@ def shorten(interpreter: Any) -> None:
         found = np.expand_dims(rest[0], self.axis) if self.keep_dims else rest[0]
         return [self.to_tensor(found, kind)]
 
-    scan_each = interpreter.ScanOps.generic_scan
+    return generic_reduce
 
+
+def _scanned(method: Method) -> Method:
     def generic_scan(self: Any, input: Any) -> Any:
         """A scan by a function of the kernel's own, on all rows at once and not value by value."""
         if _branches(self.combine_fn.fn):
-            return scan_each(self, input)
+            return method(self, input)
         kinds = [x.dtype for x in input]
         rows = [np.moveaxis(x.handle.data, self.axis, 0) for x in input]
         made = [np.array(x) for x in rows]
@@ -96,15 +121,7 @@ def shorten(interpreter: Any) -> None:
             each = found if isinstance(found, tuple) else (found,)
             for x, tensor in zip(made, each, strict=True):
                 x[k] = tensor.handle.data.reshape(x.shape[1:])
-        return [
-            self.to_tensor(np.moveaxis(x, 0, self.axis), kind)
-            for x, kind in zip(made, kinds, strict=True)
-        ]
+        moved = (np.moveaxis(x, 0, self.axis) for x in made)
+        return [self.to_tensor(x, kind) for x, kind in zip(moved, kinds, strict=True)]
 
-    interpreter.ScanOps.generic_scan = generic_scan
-    interpreter.ReduceOps.generic_reduce = generic_reduce
-    semantic.broadcast_impl_value = broadcast_impl_value
-    semantic.binary_op_sanitize_overflow_impl = sanitize_overflow
-    for name in _EXACT:
-        setattr(semantic, name, watched(getattr(semantic, name)))
-    interpreter._get_np_dtype = np_dtype
+    return generic_scan

@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import check_known
 from napkin.run._wire import Job, Resources
 from napkin.run.arrays import Descriptor, DeviceArray, as_device
 from napkin.run.cache_folder import folder, read, triton_version, write
@@ -134,10 +134,7 @@ def _place(key: str) -> Path:
 
 def _read(job: Job) -> Job:
     """A job as it travels to the child."""
-    if job.arch not in ARCHITECTURES:
-        raise InputError(
-            f"cannot compile for {job.arch!r}; {did_you_mean(job.arch, ARCHITECTURES)}"
-        )
+    check_known(job.arch, ARCHITECTURES, f"cannot compile for {job.arch!r}")
     text, path = read_source(job.source)
     constexprs, options = dict(job.constexprs), dict(job.options)
     return replace(job, source=text, path=path, constexprs=constexprs, options=options)

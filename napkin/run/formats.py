@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import check_known
 
 STORAGE: dict[str, np.dtype] = {
     "fp64": np.dtype(np.float64),
@@ -44,8 +44,7 @@ def known(dtype: str) -> str:
     Raises:
         InputError: there is none of that name.
     """
-    if dtype not in STORAGE:
-        raise InputError(f"unknown number format {dtype!r}; {did_you_mean(dtype, STORAGE)}")
+    check_known(dtype, STORAGE, f"unknown number format {dtype!r}")
     return dtype
 
 

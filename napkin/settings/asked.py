@@ -15,6 +15,7 @@ from napkin.lower.launch import LANES, ROW_BYTES
 from napkin.lower.program import Program, looped
 from napkin.schedule import Schedule
 from napkin.settings.labelled import COPIED, Labelled, Moved, has_rows
+from napkin.settings.tiles import waste
 
 
 class Asked:
@@ -30,13 +31,8 @@ class Asked:
 
     @cached_property
     def _padding(self) -> dict[str, float]:
-        """`lanes` of each axis; none past a window, whose slots are read and stored as keys are
-        seen."""
-        slots, sizes = self.of.kernel.slots, self.of.sizes
-        return {
-            a: n * self.tiles[a] / sizes[a] if a not in slots and sizes[a] else 1.0
-            for a, n in self.cuts.items()
-        }
+        """`lanes` of each axis."""
+        return {a: waste(self.of.kernel, self.of.sizes, a, n) for a, n in self.tiles.items()}
 
     @cached_property
     def lines(self) -> dict[str, float]:

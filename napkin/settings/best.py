@@ -75,20 +75,13 @@ def best_tiles(
     return next(in_order(unpriced(kernel, sizes, dtype, machine, effort)), None)
 
 
-def ranked(
-    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
-) -> Iterator[Choice]:
+def in_order(found: Iterable[Unpriced]) -> Iterator[Choice]:
     """The settings of a labelled kernel whose operands fit, in the order of their rank, the best
     first (`napkin.plan.fitting` asks the compiler what it allocates beside operands).
 
     Tiles that must be flattened between loads and products come last, whatever their rank: Triton
     3.6 fails to compile some, and computes some wrongly where it stores them in boxes.
     """
-    return in_order(unpriced(kernel, sizes, dtype, machine))
-
-
-def in_order(found: Iterable[Unpriced]) -> Iterator[Choice]:
-    """Settings as `ranked` gives them."""
     refused = 0
     folded: list[Choice] = []
     for choice in in_rank(found):

@@ -47,6 +47,7 @@ from napkin.settings.pairs import (
 )
 from napkin.settings.phrases import kernel_text, labels_text, priced_text, way_text
 from napkin.settings.pricing import Choice, Unpriced
+from napkin.settings.specialised import launched
 from napkin.timing.kernel_time import at_least
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}
@@ -97,7 +98,7 @@ class Search:
     @cached_property
     def least(self) -> float:
         """Seconds that no way undercuts."""
-        least = [] if self.deterministic else least_adding(*self.terms, self.machine).values()
+        least = [] if self.deterministic else least_adding(*self.terms[1:], self.machine).values()
         return min((*self._least.values(), *least), default=math.inf)
 
     @cached_property
@@ -133,7 +134,7 @@ class Search:
     @cached_property
     def best(self) -> tuple[Choice, ...]:
         """The best way; nothing if there is none that fits. One whose products take tiles as they
-        are comes first, if there is one (see `ranked`)."""
+        are comes first, if there is one (see `in_order`)."""
         ways: list[tuple[Choice, ...]] = []
         for kernel in filter(self._in_parts, self.kernels):
             number = [self.parts[kernel.stream.axis]]
@@ -143,9 +144,16 @@ class Search:
         if not (asked := bool(ways)):
             ways = self._plain()
             ways += self._adding(ways, partial(adding_in_groups, *self.terms, self.machine))
-        best = min([w for w in ways if _flat(w)] or ways, key=_rank, default=())
+        best = min([w for w in ways if _flat(w)] or ways, key=self._rank, default=())
         self._tell(ways, best, asked)
         return best
+
+    def _rank(self, way: Sequence[Choice]) -> tuple[float, ...]:
+        """The rank of a way; groups that add in memory as they run: as warpgroups, which add in
+        bulk, they take half as long."""
+        added = (c.kernel.added for c in way)
+        pairs = zip(way, added, strict=True)
+        return _rank([launched(c, self.dtype, self.machine) if a else c for c, a in pairs])
 
     def _tell(
         self, ways: Sequence[tuple[Choice, ...]], best: tuple[Choice, ...], asked: bool

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from napkin.algebra.terms import is_read
-from napkin.count.matrix_products import continued, crossed, links, matrix_products, serial
+from napkin.count.matrix_products import continued, crossed, links, serial
 from napkin.count.requested import whole_bytes
 from napkin.count.residency import chained, computes, live_set
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers, zeroed
@@ -139,7 +139,7 @@ class Labelled:
         self.continued = continued(kernel) if dtype != "fp32" else ()
         may_wait = dtype != "fp32" and machine.target.has_warpgroups
         self.serial = serial(kernel) if may_wait else ()
-        self.links, self.products = links(kernel), matrix_products(kernel)
+        self.links = links(kernel)
         self.moved = tuple(self._moved(transfers(kernel)))
         self.counts = _added_up(kernel, sizes)
         kinds = [c for c, _ in self.counts]
@@ -160,7 +160,8 @@ class Labelled:
         form = program.dims, program.loops
         if form not in self._tensors:
             self._tensors[form] = tensors_of(program)
-        return self._tensors[form].formed(program, MAX_TILE, MAX_TENSOR)
+        target = self.machine.target
+        return self._tensors[form].formed(program, MAX_TILE, MAX_TENSOR, target, self.item)
 
     @cached_property
     def joins(self) -> int:

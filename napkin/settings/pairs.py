@@ -24,6 +24,7 @@ from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import may_fit
 from napkin.settings.phrases import kernel_text
 from napkin.settings.pricing import Choice
+from napkin.settings.specialised import launched
 from napkin.settings.tiles import MAX_GROUP
 from napkin.timing.kernel_time import at_least
 
@@ -124,7 +125,7 @@ def adding_in_groups(
     that takes `most` seconds in any case."""
     legal, moving = weaved(outputs), reduced(outputs)
     every = dict.fromkeys(a for o in outputs for a in o.axes)
-    for axis, least in least_adding(name, outputs, names, sizes, machine).items():
+    for axis, least in least_adding(outputs, names, sizes, machine).items():
         for stream in ("", *(a for a in moving if a not in {axis, *legal})) if least < most else ():
             whole = [a for a in every if a not in {axis, stream, *legal}]
             if not may_fit(outputs, whole, sizes):
@@ -136,7 +137,6 @@ def adding_in_groups(
 
 
 def least_adding(
-    name: str,
     outputs: Sequence[Output],
     names: Mapping[Node, str],
     sizes: Mapping[str, int],
@@ -198,9 +198,10 @@ def best_of_both(
     merging = least_seconds(pair.merging, *on)
     if least_seconds(pair.folding, *on) + merging < most:
         first = best_tiles(pair.folding, *on, effort)
-        if first is not None and first.time.seconds + merging < most:
+        taken = math.inf if first is None else launched(first, dtype, machine).time.seconds
+        if first is not None and taken + merging < most:
             second = best_tiles(pair.merging, *on, effort)
-            if second is not None and first.time.seconds + second.time.seconds < most:
+            if second is not None and taken + second.time.seconds < most:
                 return first, second
     if (tracer := active()) is not None:
         why = "one of both kernels does not fit"

@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from napkin.algebra.terms import is_operand
 from napkin.count.residency import live_set
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
 from napkin.errors import Refusal
 from napkin.ir.storage import own_type
 from napkin.lower.build import build
+from napkin.lower.descriptors import ITEM
 from napkin.lower.parameters import Written
 from napkin.lower.program import Program
-from napkin.lower.warpgroups.cta import BITS, ROWS, SpecialisedCta
+from napkin.lower.warpgroups.cta import ROWS, SpecialisedCta
 from napkin.lower.warpgroups.resources import register_budget, registers_of, shared_of
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write_gluon import write_cta
@@ -23,9 +25,11 @@ from napkin.machine.machines import Machine
 from napkin.schedule import specialised
 from napkin.settings.pricing import Choice, Pricing
 from napkin.settings.tiles import Tiles, power_of_two
+from napkin.target import LINE
 
 COOPERATIVE = (2, 3)
-"""Warpgroups of a cooperative kernel."""
+"""Warpgroups of a cooperative kernel; where each adds up what it computes of products, the first
+number: three of 64 x 64 took 1.1 to 1.6 times as long as two of 64 x 128 (fp8, H100)."""
 
 PING_PONG = 2
 """Warpgroups of a ping-pong kernel: while one multiplies, the other has as long to finish."""
@@ -41,9 +45,6 @@ CHUNKS = (128, 64)
 """Values of a chunk: the most that fit. Attention over 16,384 keys with 128 values a head took
 3,288 us with 128 in two warpgroups, 3,838 with 64; causal 1,683 and 1,967, and 1,931 with 64 in
 three (H100)."""
-
-ADDED = 64
-"""Values of a chunk of sums: a line of 16-bit operands (`ADDED` x 2 bytes)."""
 
 LEVEL, LONG = 1.03, 100e-6
 """Times that a warp-specialised CTA of sums may be predicted to take, over its groups by
@@ -62,7 +63,7 @@ RESULTS = tuple(ROWS << n for n in range(6, 9))
 
 def cta_of(choice: Choice) -> SpecialisedCta:
     """The warp-specialised CTA of a choice that has one."""
-    return SpecialisedCta(build(choice.kernel, choice.schedule, choice.schedule.described))
+    return SpecialisedCta(build(choice.kernel, choice.schedule, ITEM))
 
 
 def best_specialised(alone: Choice, dtype: str, machine: Machine) -> Choice | None:
@@ -79,6 +80,7 @@ def best_specialised(alone: Choice, dtype: str, machine: Machine) -> Choice | No
     return None
 
 
+@lru_cache(maxsize=256)
 def launched(alone: Choice, dtype: str, machine: Machine) -> Choice:
     """A kernel as it runs on tensors that descriptors serve, as the search prices it. Of kernels
     that only add products up, warp-specialised CTAs take about as long: they are priced as they
@@ -95,22 +97,27 @@ def every_specialised(alone: Choice, dtype: str, machine: Machine) -> Iterator[C
     found = [
         c for part in specialised_choices(alone.kernel, alone.sizes, dtype, machine) for c in part
     ]
-    if not alone.run.chained:
-        found += [c.under(swizzle=n) for c in found for n in BLOCKS if n != c.schedule.swizzle]
+    sums = [c for c in found if not c.run.chained]
+    found += [c.under(swizzle=n) for c in sums for n in BLOCKS if n != c.schedule.swizzle]
     yield from filter(_writes, sorted(found, key=lambda c: c.rank))
 
 
 def _may(alone: Choice, dtype: str, machine: Machine) -> bool:
-    return bool(alone.schedule.described) and may_specialise(alone.kernel, dtype, machine)
+    """Whether a kernel may run as warpgroups, and descriptors serve it; by itself it reads operands
+    of 8 bits through none."""
+    served = alone.schedule.described or any(own_type(a.leaf) == "fp8" for a in alone.kernel.reads)
+    return bool(served) and may_specialise(alone.kernel, dtype, machine)
 
 
 def may_specialise(kernel: Kernel, dtype: str, machine: Machine) -> bool:
     """Whether a kernel may run as warpgroups on a machine."""
-    if not machine.target.has_warpgroups or ITEM_BYTES[dtype] * 8 != BITS:
+    if not machine.target.has_warpgroups or ITEM_BYTES[dtype] != ITEM:
         return False
     streams = live_set(kernel).products and kernel.stream.axes
-    lying = all(own_type(a.leaf) in {"", "fp32"} for a in kernel.reads)
-    return bool(streams) and not kernel.paired and lying
+    lying = all(own_type(a.leaf) in {"", "fp8", "fp32"} for a in kernel.reads)
+    emitted = {e.output for p in kernel.stream.passes for e in p.emits}
+    alone = not (kernel.part or kernel.merges) and emitted.issuperset(kernel.added)
+    return bool(streams) and alone and lying
 
 
 def specialised_choices(
@@ -118,10 +125,11 @@ def specialised_choices(
 ) -> Iterator[list[Choice]]:
     """The warp-specialised CTAs of a kernel that fit, priced, those of the largest chunks first."""
     pricing = Pricing(kernel, sizes, dtype, machine)
-    item = ITEM_BYTES[dtype]
-    chained = pricing.of.chained
+    chained = pricing.of.chained and not _adds_values(kernel)
     wide = _columns(kernel, pricing.of.sizes) if chained else {}
-    rows, chunks = ((ROWS * math.prod(wide.values()),), CHUNKS) if chained else (RESULTS, (ADDED,))
+    rows, chunks = (ROWS * math.prod(wide.values()),), CHUNKS
+    if not chained:
+        rows, chunks = RESULTS, (_line(pricing),)
     asked = Tiles(kernel, sizes, rows, chunks).settings()
     settings = [tiles for tiles in asked if wide.items() <= tiles.items()]
     for values in chunks:
@@ -131,11 +139,32 @@ def specialised_choices(
                 continue
             axes = [a for a in kernel.group if tiles[a] > 1]
             for axis in axes if chained else (*axes, ""):
-                program = build(kernel, specialised(tiles, PING_PONG, axis, described=item), item)
+                program = build(kernel, specialised(tiles, PING_PONG, axis), ITEM)
                 if not why_not(program) and (chained or _few_rows(program)):
                     found += _priced(pricing, program, machine)
         if found:
             yield found
+
+
+def _adds_values(kernel: Kernel) -> bool:
+    """Whether a kernel adds up what it computes of products of readings, as may be done value by
+    value (`SpecialisedCta.sums`)."""
+    states = [s for p in kernel.stream.passes for s in p.states]
+    products = [c.parts for c in kernel.contractions.values() if c.is_product]
+    return all(is_operand(p, parts) for parts in products for p in parts) and all(
+        s.step.op == "add" and s.step.args[0] is s.leaf("old") for s in states
+    )
+
+
+def _line(pricing: Pricing) -> int:
+    """Values of a chunk of sums: those of which operands have a line, together with what is held
+    whole; one, where the products of chunks add nothing up along the stream."""
+    kernel, sizes = pricing.of.kernel, pricing.of.sizes
+    item = 1 if any(c.dtype for c, _ in pricing.of.counts) else ITEM
+    gone = {a for *_, own in live_set(kernel).products for a in own}
+    whole = math.prod(power_of_two(sizes[a]) for a in gone if a in kernel.whole)
+    added = gone.intersection(kernel.stream.axes)
+    return max(1, LINE // item // whole) if added else 1
 
 
 def _columns(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -159,10 +188,13 @@ def _priced(pricing: Pricing, program: Program, machine: Machine) -> Iterator[Ch
     added, axis = bool(SpecialisedCta(program).sums), program.schedule.axis
     described = program.schedule.described
     lasting = machine.sms if added else 0
-    for groups in COOPERATIVE if axis else (PING_PONG,):
+    several = COOPERATIVE[:1] if SpecialisedCta(program).anew else COOPERATIVE
+    for groups in several if axis else (PING_PONG,):
         for stages in range(DEEPEST, STAGES - 1, -1) if added else (STAGES,):
             schedule = specialised(program.tiles, groups, axis, stages, described, lasting)
             cta = SpecialisedCta(replace(program, schedule=schedule))
+            if len(cta.crossing) < len(program.adds):  # its sums have no part for each of so many
+                break
             shared = shared_of(cta)
             if shared <= machine.shared_per_block and registers_of(cta) <= register_budget(cta):
                 yield replace(pricing.at(schedule), shared=shared)

@@ -26,12 +26,12 @@ from napkin.count.work import Count
 from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.ir.node import Node
 from napkin.ir.types import STORAGE, stored_bytes
-from napkin.lower.descriptors import MAX_BOX
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
 from napkin.lower.program import looped
 from napkin.schedule import Schedule
 from napkin.settings.asked import Asked
 from napkin.settings.labelled import Labelled
+from napkin.target import MAX_BOX
 
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at
@@ -110,11 +110,16 @@ class Tiled(Asked):
     @cached_property
     def bare(self) -> bool:
         """Whether loops have neither addresses nor masks, but in few chunks."""
+        return self.in_boxes and not self.of.kernel.added
+
+    @cached_property
+    def in_boxes(self) -> bool:
+        """Whether loops read by boxes, and test few chunks."""
         live = self.of.live
         axes = {a for _, axes in live.streamed_operands for a in axes}
         boxed = self.of.boxed and bool(axes) and not live.windowed and not self.of.computes
         fit = all(self.tiles[a] <= MAX_BOX for a in axes)
-        return boxed and not self.of.kernel.added and fit and self._tested < FEW
+        return boxed and fit and self._tested < FEW
 
     @cached_property
     def uneven(self) -> bool:
@@ -180,7 +185,7 @@ class Tiled(Asked):
         of = self.of
         fixed, streamed, largest = operand_bytes(of.live, self.tiles, of.dtypes)
         converted = sum(extent(axes, self.tiles) for axes in of.live.converted)
-        turned = [p for p in of.products if turns(p, self.tiles)]
+        turned = [p for p in of.kernel.products if turns(p, self.tiles)]
         converted += sum(extent(p.spans[0], self.tiles) for p in turned)
         known = {t for t, _ in of.live.streamed_operands}
         more = {n for p in turned for n in readings(p.sides[0]) if tensor_of(n) not in known}
@@ -283,14 +288,14 @@ class Tiled(Asked):
     @cached_property
     def rows(self) -> int:
         """Of the smallest product; 0 where there is none."""
-        return min((as_written(p, self.tiles)[0] for p in self.of.products), default=0)
+        return min((as_written(p, self.tiles)[0] for p in self.of.kernel.products), default=0)
 
     @cached_property
     def formed(self) -> tuple[int, int, int]:
         """Values of a chunk that are computed from readings into an operand; values of 4 bytes that
         these are computed from; and values of operands that come to registers in pieces."""
         carried, tiles = self.of.kernel.stream.carried, self.tiles
-        sides = [(p, s) for p in self.of.products for s in (0, 1) if carried(p.spans[s])]
+        sides = [(p, s) for p in self.of.kernel.products for s in (0, 1) if carried(p.spans[s])]
         found = [(p, s) for p, s in sides if forms(p, s)]
         read = {n for p, s in found for n in readings(p.sides[s])}
         wide = [n for n in read if STORAGE[self.of.dtypes[tensor_of(n)]].bits == WIDE]

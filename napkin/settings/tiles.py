@@ -64,16 +64,11 @@ def power_of_two(size: int) -> int:
     return 1 << max(0, size - 1).bit_length()
 
 
-def waste(
-    kernel: Kernel, sizes: Mapping[str, int], tiles: Mapping[str, int], axes: Sequence[str]
-) -> float:
-    """Lanes computed over lanes wanted along `axes`: padded tiles do work that nobody reads."""
-    found = 1.0
-    for a in axes:
-        size, tile = sizes[a], tiles[a]
-        if a not in kernel.slots and size:
-            found *= -(-size // tile) * tile / size
-    return found
+def waste(kernel: Kernel, sizes: Mapping[str, int], axis: str, tile: int) -> float:
+    """Lanes computed over lanes wanted along an axis: padded tiles do work that nobody reads. None
+    past a window, whose slots are read and stored as keys are seen."""
+    size = sizes[axis]
+    return -(-size // tile) * tile / size if axis not in kernel.slots and size else 1.0
 
 
 class Tiles:
@@ -212,7 +207,7 @@ class Tiles:
         best: dict[int, list[tuple[float, tuple[int, ...]]]] = {1: [(1.0, ())]}
         for a in axes:  # what is best of all axes is best of the first ones, too
             longer: dict[int, list[tuple[float, tuple[int, ...]]]] = {}
-            tiles = [(n, waste(self.kernel, self.sizes, {a: n}, [a])) for n in self._candidates(a)]
+            tiles = [(n, waste(self.kernel, self.sizes, a, n)) for n in self._candidates(a)]
             for (values, shapes), (n, padded) in itertools.product(best.items(), tiles):
                 found = longer.setdefault(values * n, [])
                 found += ((wasted * padded, (-n, *order)) for wasted, order in shapes)
@@ -233,7 +228,7 @@ class Tiles:
         wasted = np.ones((len(groups), len(chunks)))
         for a in axes:
             tiles, other = (groups, 1) if a in queries else (chunks, 0)
-            along = [waste(self.kernel, self.sizes, t, [a]) for t in tiles]
+            along = [waste(self.kernel, self.sizes, a, t[a]) for t in tiles]
             wasted *= np.expand_dims(along, other)
         lanes = visiting(self.kernel, self.sizes, groups, chunks) * wasted
         out: list[dict[str, int]] = []

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.show.files import write_file
 
 _FORMATS = ("svg", "png", "pdf")
@@ -21,10 +21,7 @@ def check_plot(path: Path) -> None:
         InputError: the file's ending is none that can be written, or matplotlib is missing.
     """
     ending = path.suffix.removeprefix(".").lower()
-    if ending not in _FORMATS:
-        raise InputError(
-            f"--plot {path}: the ending says what to write; {did_you_mean(ending, _FORMATS)}"
-        )
+    check_known(ending, _FORMATS, f"--plot {path}: the ending says what to write")
     figure_class()
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.ir.whole_numbers import whole
 from napkin.keys.hulls import Hull, census, hull
 from napkin.keys.neighbors import PerAxis, PerAxisFlag, Window, neighborhood, windows
@@ -263,10 +263,7 @@ def check_run(kv_tiling: str, share: float | None) -> None:
     Raises:
         InputError: there is no such tiling, or the share is none.
     """
-    if kv_tiling not in KV_TILINGS:
-        raise InputError(
-            f"simulate: kv_tiling={kv_tiling!r} is unknown; {did_you_mean(kv_tiling, KV_TILINGS)}"
-        )
+    check_known(kv_tiling, KV_TILINGS, f"simulate: kv_tiling={kv_tiling!r} is unknown")
     if share is not None and not 0 <= share <= 1:
         raise InputError(
             f"simulate: share={share} is not between 0 and 1; it is the share of attention in the "

@@ -19,7 +19,7 @@ from napkin.bound.symbolic_cost import Cost
 from napkin.count.residency import live_set
 from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Diagram
-from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.errors import InputError, Refusal, check_known
 from napkin.machine.machines import Machine
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
@@ -94,8 +94,7 @@ def named(text: str) -> tuple[str, ...]:
     """
     names = tuple(n.strip() for n in text.split(","))
     for n in names:
-        if n not in STRATEGIES:
-            raise InputError(f"--compare: no strategy {n!r}; {did_you_mean(n, STRATEGIES)}")
+        check_known(n, STRATEGIES, f"--compare: no strategy {n!r}")
         if names.count(n) > 1:
             raise InputError(f"--compare: {n} is given twice; write it once")
     return names

@@ -131,7 +131,8 @@ def at_least(
     whatever else it does, `predict` hides none of these."""
     c = Constants.of(machine)
     product = multiplied / (c.tensor_share * machine.peak(dtype)) if multiplied else 0.0
-    additions = added / (c.l2_adds * machine.l2_rate)
+    share = max(c.l2_adds, c.l2_bulk_adds) if machine.target.has_warpgroups else c.l2_adds
+    additions = added / (share * machine.l2_rate)
     return max(moved / (c.dram_share * machine.dram_rate), product, additions) + c.launch
 
 
@@ -199,7 +200,8 @@ class Waves:
         if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
             pipes[ACCESSES] = accesses
         if run.added_bytes:
-            pipes[ADDITIONS] = run.added_bytes / (c.l2_adds * machine.l2_rate) * idle
+            rate = c.l2_bulk_adds if run.schedule.warpgroups else c.l2_adds
+            pipes[ADDITIONS] = run.added_bytes / (rate * machine.l2_rate) * idle
         busy = min(max(run.groups, 1), machine.sms)
         pipes[DRAM] = run.outer_bytes / min(c.dram_share * machine.dram_rate, c.streamed * busy)
         if run.cached_bytes:

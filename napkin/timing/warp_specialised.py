@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import Machine
-from napkin.timing.execution import DRAM, IMBALANCE, L2, Execution, Time
+from napkin.timing.execution import ADDITIONS, DRAM, IMBALANCE, L2, Execution, Time
 from napkin.timing.queueing import cycle
 
 ARRIVAL = "prefetch latency"
@@ -34,7 +34,9 @@ def adding(
     arrives: float,
     end: tuple[float, float],
 ) -> Time:
-    """The time of a kernel of warp-specialised CTAs that only add products up.
+    """The time of a kernel of warp-specialised CTAs that only add products up. Where they compute
+    with the product of each chunk, one does while another multiplies, whose operands come through
+    the port of shared memory through which chunks land.
 
     Args:
         computing: seconds of its loops on each pipe that computes, products first.
@@ -44,7 +46,12 @@ def adding(
     """
     computed, stored = end
     busiest = -(-run.groups // machine.sms)
-    product = next(iter(computing.values())) * machine.sms / run.groups
+    product, *others = (x * machine.sms / run.groups for x in computing.values())
+    groups = run.schedule.warpgroups
+    if any(others):
+        landing = run.inner_bytes / machine.register_rate * machine.sms / run.groups
+        waits = run.chunks * c.specialised_iteration
+        product = cycle(groups, (product + landing, sum(others)), waits) / groups
     ping_pong = run.schedule.kind == "ping-pong"
     shown = c.sums_ping_pong if ping_pong else c.sums_cooperative
     crossing = run.inner_bytes + c.sums_partial * run.partial_bytes
@@ -82,7 +89,10 @@ def specialised_time(
     # Where the longest start first, the last to start are as short as those are long.
     last = min(1.0, max(0.0, 2.0 - run.longest))
     idle = 1.0 + (busiest * machine.sms / run.groups - 1.0) * last
-    pipes = {**computing, TENSOR: iterations * idle + busiest * c.specialised_start, **transfer}
+    # Each chunk's sums wait for all warpgroups, and its place for the sums before to have left.
+    adds = c.specialised_adds * transfer.get(ADDITIONS, 0.0)
+    own = iterations * idle + busiest * c.specialised_start + adds
+    pipes = {**computing, TENSOR: own, **transfer}
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest]
     alone = iterations * machine.sms / run.groups * run.longest + c.specialised_start

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import napkin as nk
-from napkin.count.matrix_products import continued, copies, fed, matrix_products
+from napkin.count.matrix_products import continued, copies, fed
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.schedule import Schedule
@@ -18,7 +18,7 @@ def test_few_columns_read_their_rows_longer_than_they_multiply(chunk: int, times
     queries and 32 N of keys, 128 of them in a clock; weights are in registers."""
     plan = nk.derive(load("attention"), on="h100")
     kernel = plan.kernels[0].choice.kernel
-    scores, results = matrix_products(kernel)
+    scores, results = kernel.products
     tiles = {"q": 64, "x": chunk, "d": 128}
     h100 = machine("h100")
     assert fed(scores, h100, "bf16", tiles) == pytest.approx(times, rel=1e-3)
@@ -34,7 +34,7 @@ def test_few_columns_read_their_rows_longer_than_they_multiply(chunk: int, times
 
 def test_a_product_of_wide_tiles_is_fed() -> None:
     kernel = nk.derive(load("matmul"), on="h100").kernels[0].choice.kernel
-    (product,) = matrix_products(kernel)
+    (product,) = kernel.products
     for a, c in ((64, 64), (128, 256), (256, 128), (64, 512)):
         assert fed(product, machine("h100"), "bf16", {"a": a, "c": c, "b": 64}) == 1.0
     assert fed(product, machine("h100"), "bf16", {"a": 128, "c": 32, "b": 64}) > 1.4
@@ -45,7 +45,7 @@ def test_warps_without_rows_of_their_own_compute_the_same_scores() -> None:
     8 warps and 151 with 4 (H100): a warp has 16 rows of the scores, and two have the same ones."""
     plan, h100 = nk.derive(load("attention"), on="h100"), machine("h100")
     kernel = plan.kernels[0].choice.kernel
-    scores, _ = matrix_products(kernel)
+    scores, _ = kernel.products
     assert continued(kernel) == (scores,)
     tiles = {"q": 64, "x": 64, "d": 128}
     assert copies([scores], h100, 8, tiles) == {frozenset("qx"): 2}

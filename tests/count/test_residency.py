@@ -12,8 +12,7 @@ def gated(X: Any, G: Any, P: Any) -> Any:
 
 
 def test_results_of_products_that_meet_are_held_at_once() -> None:
-    """Tiles in which each alone fits were spilled, and a kernel of such tiles was wrong on an
-    H100."""
+    """Tiles in which each alone fits were spilled."""
     kernel = gated.group("i").group("e").kernel
     held, tiles = live_set(kernel), {"i": 128, "e": 128, "d": 64}
     assert held.together == ((("i", "e"), ("i", "e")),)

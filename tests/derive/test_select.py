@@ -255,3 +255,17 @@ def test_a_mean_beside_the_extremum_is_over_all_positions_in_each_chunk() -> Non
     kernel = label("k", [found], {}, streamed="x", passes=2)
     X = np.random.default_rng(0).normal(size=(3, 7))
     assert breach(kernel, {"X": X, "T": X.sum(1)}, {"p": 3, "x": 7}, [3, 0, 4]) is None
+
+
+def test_a_test_of_values_that_use_another_result_needs_another_pass() -> None:
+    """What is left when the largest is taken away changes where a larger one is found."""
+
+    @nk.diagram("x -> ()")
+    def at_the_second(X: Any) -> Any:
+        rest = nk.where(nk.index("x") != nk.argmax(X, over="x"), X, -math.inf)
+        return nk.reduce(nk.where(rest == nk.reduce(rest, "max", over="x"), 1, 0), "sum", over="x")
+
+    with pytest.raises(nk.Refusal, match="does not separate"):
+        streamed(at_the_second)
+    kernel = at_the_second.stream("x", passes=2).kernel
+    assert breach(kernel, {"X": np.array([0.6, 1.1])}, {"x": 2}, (1, 1)) is None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import backwards
 import compounds
+import far
 import moves
 import own
 import rare
@@ -14,7 +15,7 @@ import rarer_keys
 import readings
 import scans
 import stepped
-from drawing import KINDS, NEWEST, RARE, RESUMED, SEVERAL, Drawing, Rejected
+from drawing import FAR, KINDS, NEWEST, RARE, RESUMED, SEVERAL, Drawing, Rejected
 from programs import Program
 
 WEIGHTS = {
@@ -70,6 +71,13 @@ RAREST = RARER | {
 }  # fmt: skip
 """Of seeds from `SEVERAL` on instead, of which some begin with two of these."""
 
+FARTHEST = RAREST | {
+    far.exponents: 110, far.logarithms: 60, far.past_half: 50, far.paired: 160,
+    rarer.deep: 40, rarer.patches: 50, rarer.scanned: 40, rarer.renamed: 30,
+    rarer_keys.side_by_side: 40, rarer_keys.placed: 30,
+}  # fmt: skip
+"""Of seeds from `FAR` on instead."""
+
 CALLED = ("sum", "max", "float", "gl", "tl", "triton", "range", "linear_scan")
 """Names of diagrams that mean something else in a kernel file."""
 
@@ -86,7 +94,7 @@ def draw(seed: int) -> Program:
         table = WEIGHTS | (LATER if d.more else {}) | (NEW if seed >= NEWEST else {})
         ways, weights = list(table), list(table.values())
         if seed >= KINDS and d.chance(0.85):
-            first = RAREST if seed >= SEVERAL else RARER
+            first = FARTHEST if seed >= FAR else RAREST if seed >= SEVERAL else RARER
             twice = seed >= SEVERAL and d.chance(0.35)
             for move in d.rng.choices(list(first), list(first.values()), k=1 + twice):
                 d.moving(move)

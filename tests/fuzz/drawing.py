@@ -57,6 +57,9 @@ SEVERAL = 50_000_000
 """The first seed that draws scans of several states, of products by matrices, and states that are
 matrices and are moved to what a key recalls."""
 
+FAR = 70_000_000
+"""The first seed that draws numbers at the ends of the range of floats, and rare kinds often."""
+
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
 HARD = ("mean", "repeated", "zeros", "normal", "large")

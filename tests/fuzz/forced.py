@@ -344,7 +344,8 @@ def _labelled(kernel: Kernel) -> Hashable:
     """What kind of labels a kernel has."""
     stream, seen = kernel.stream, kernel.visits
     boxes = 0 if seen is None else len(seen.boxes)
-    return len(stream.axes), len(stream.passes), boxes, bool(kernel.residues), bool(kernel.slots)
+    rest = bool(kernel.residues), bool(kernel.slots), stream.twin is not None
+    return len(stream.axes), len(stream.passes), boxes, *rest
 
 
 def _cut(kernel: Kernel, tiles: Mapping[str, int], sizes: Mapping[str, int]) -> Hashable:

@@ -81,6 +81,14 @@ def test_what_overflows_may_be_anything():
     assert wobble.by[1] < 1e-4
 
 
+def test_what_rounding_makes_equal_to_an_input_is_equal_in_one_evaluation():
+    """x + 1e-12 is x in float32, and has the last bits of x."""
+    steps = [Step("add", (Ref(0), 1e-12)), Step("sub", (Ref(1), Ref(0)))]
+    steps += [Step("equal", (Ref(2), 0.0))]
+    _, wobble = moved(steps, ("x",), [np.float64(np.float32(0.7)), np.float64(np.float32(-1.3))])
+    assert wobble.by.tolist() == [1, 1]
+
+
 def test_an_infinity_of_an_input_is_sure():
     _, wobble = moved([Step("exp", (Ref(0),))], ("x",), [-np.inf, np.inf])
     assert not any(part.any() for part in vars(wobble).values())

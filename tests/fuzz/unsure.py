@@ -6,8 +6,9 @@ that float32 does not serve, and results that jump are steps of a value that lie
 is read from inputs alone, and only selected, is exact and stays. What overflows is NaN. What
 underflows is 0, or a multiple of the least positive number: in one evaluation everywhere, in
 another nowhere, in the others here and there; and in one it is all that is lost, for what is left
-may be exact. In one evaluation steps are rounded to nearest, to so many bits fewer: what rounding
-makes equal is equal there, and never where each value moves by itself.
+may be exact. In one evaluation steps are rounded to nearest, to so many bits fewer, and in another
+to the bits that floats have: what rounding makes equal, or equal to an input, is so there, and
+never where each value moves by itself.
 
 On a device a product and a sum may be one operation (FMA): the sum has the product before it is
 rounded, where another term has it after. So x y - x y is 0, or as much as the product was rounded
@@ -131,8 +132,9 @@ def wobbles(
 ) -> list[Wobble]:
     """What roundings make of each value of every output, where steps are held in numbers of a
     range; and products and sums may be one operation where they are `fused`."""
-    rng, many = np.random.default_rng(0), [(rounding, 0.5, False)] * (SAMPLES - 4)
+    rng, many = np.random.default_rng(0), [(rounding, 0.5, False)] * (SAMPLES - 5)
     first = [(0.0, 1.0, False), (rounding, 1.0, False), (rounding, 0.0, False), (rounding, 0, True)]
+    first.append((2 * rounding / ROUNDINGS, 0, True))
     exact = [np.asarray(w, float) for w in wanted]
     out = [Wobble.none(w) for w in exact]
     for reach, lost, nearest in (*first, *many):

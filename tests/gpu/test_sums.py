@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.ir.storage import own_type
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import with_choices
 from napkin.settings.pricing import Choice
@@ -42,6 +43,21 @@ def gated(A: Any, B: Any, G: Any) -> Any:
     return nk.maximum(nk.contract(A, B, over="b"), 0.0) * nk.contract(A, G, over="b")
 
 
+@nk.diagram("a g b:fp8, c g b:fp8, a g:fp32, c g:fp32 -> a c")
+def scaled_fp8(X: Any, W: Any, SX: Any, SW: Any) -> Any:
+    return nk.contract(nk.contract(X, W, over="b"), SX, SW, over="g")
+
+
+@nk.diagram("a g b, c g b, a g, c g:fp32 -> a c")
+def scaled(X: Any, W: Any, SX: Any, SW: Any) -> Any:
+    return nk.contract(nk.contract(X, W, over="b"), SX, SW, over="g")
+
+
+@nk.diagram("a b:fp8, c b:fp8, c -> a c")
+def narrow(X: Any, W: Any, bias: Any) -> Any:
+    return nk.gelu(nk.contract(X, W, over="b") + bias)
+
+
 CASES = [
     (product, {"a": 4096, "b": 4096, "c": 4096}),
     (product, {"a": 4100, "b": 200, "c": 3000}),
@@ -50,6 +66,11 @@ CASES = [
     (linear, {"a": 5001, "b": 328, "c": 1000}),
     (residual, {"h": 3, "a": 2000, "b": 1032, "c": 1000}),
     (gated, {"a": 4000, "b": 1024, "c": 1096}),
+    (scaled_fp8, {"a": 4096, "g": 56, "b": 128, "c": 4096}),
+    (scaled_fp8, {"a": 2000, "g": 11, "b": 64, "c": 1040}),
+    (scaled, {"a": 2000, "g": 11, "b": 64, "c": 1040}),
+    (narrow, {"a": 4096, "b": 4112, "c": 4096}),
+    (narrow, {"a": 1001, "b": 2064, "c": 1040}),
 ]
 
 
@@ -85,8 +106,10 @@ def test_bands_beside_plain_kernels_and_float64(
     plan = nk.derive(diagram, on="h100", sizes=sizes, dtype=dtype)
     if len(plan.kernels) != 1:
         pytest.skip("the planner cuts it")
+    types = {"": own, "fp8": torch.float8_e4m3fn, "fp32": torch.float32}
     drawn = [
-        torch.randn(*(sizes[a] for a in n.axes), device="cuda", dtype=own) for n in diagram.inputs
+        torch.randn(*(sizes[a] for a in n.axes), device="cuda").to(types[own_type(n)])
+        for n in diagram.inputs
     ]
     plain = replace(plan, specialised=False)(*drawn)
     tried = 0

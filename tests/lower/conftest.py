@@ -10,6 +10,8 @@ import pytest
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
+from napkin.ir.storage import own_type
+from napkin.ir.types import STORAGE
 from napkin.lower.launch import launch
 from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import imports
@@ -49,7 +51,7 @@ def _ran(
     tensors: dict[str, DeviceArray] = {}
     for n in diagram.inputs:
         values = rng.normal(size=[sizes[a] for a in n.axes])
-        tensors[str(n.params[0])] = to_device(values, "bf16")
+        tensors[str(n.params[0])] = to_device(values, STORAGE[own_type(n) or "bf16"].format)
     wanted = diagram.evaluate(*(a.to_float64() for a in tensors.values()))
     wanted = list(wanted) if isinstance(wanted, tuple) else [wanted]
     for o in diagram.outputs:

@@ -20,7 +20,7 @@ from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.plan.fitting import job_of
 from napkin.plan.planned import PlannedKernel
 from napkin.run import warpgroups
-from napkin.run.compile import allocations
+from napkin.run.compile import Resources, allocations, resources_many
 from napkin.run.worker import KernelError
 from napkin.schedule import specialised
 
@@ -61,6 +61,22 @@ def over_two(A: Any, B: Any) -> Any:
     return nk.contract(A, B, over="b d")
 
 
+@nk.diagram("a g b:fp8, c g b:fp8, a g:fp32, c g:fp32 -> a c")
+def scaled_fp8(A: Any, B: Any, SA: Any, SB: Any) -> Any:
+    return nk.contract(nk.contract(A, B, over="b"), SA, SB, over="g")
+
+
+@nk.diagram("a b:fp8, c b:fp8, c -> a c")
+def narrow(A: Any, B: Any, bias: Any) -> Any:
+    return nk.contract(A, B, over="b") + bias
+
+
+@nk.diagram("a g b, g b c, g c -> a c")
+def gated(A: Any, B: Any, S: Any) -> Any:
+    """What is added of each product is neither linear in it nor scaled."""
+    return nk.reduce(nk.exp(nk.contract(A, B, over="b") * 0.1 + S), "sum", over="g")
+
+
 CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int, int]] = [
     (product, {"a": 392, "b": 200, "c": 264}, {"a": 64, "c": 64, "b": 64}, "a", 2, 3),
     (product, {"a": 392, "b": 200, "c": 264}, {"a": 64, "c": 64, "b": 64}, "", 2, 3),
@@ -75,6 +91,10 @@ CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int, int]] = [
     (pair, {"a": 136, "b": 200, "c": 136}, {"a": 64, "c": 64, "b": 64}, "", 2, 2),
     (swish, {"a": 136, "b": 72, "c": 136}, {"a": 64, "c": 64, "b": 64}, "", 2, 2),
     (over_two, {"a": 136, "b": 5, "d": 64, "c": 72}, {"a": 64, "c": 64, "b": 1, "d": 64}, "", 2, 3),
+    (scaled_fp8, {"a": 200, "g": 5, "b": 64, "c": 144}, {"a": 64, "c": 64, "g": 1, "b": 64},
+     "a", 2, 3),
+    (narrow, {"a": 328, "b": 2064, "c": 208}, {"a": 64, "c": 128, "b": 128}, "a", 3, 2),
+    (gated, {"a": 200, "g": 3, "b": 64, "c": 136}, {"a": 64, "c": 64, "g": 1, "b": 64}, "a", 2, 2),
 ]  # fmt: skip
 
 PROGRAMS = 3
@@ -186,6 +206,51 @@ def test_what_runs_in_no_band_is_said(tiles: dict[str, int], axis: str, says: st
     sizes = {"a": 4096, "b": 4096, "c": 4096}
     (k,) = nk.derive(product, on="h100", sizes=sizes, dtype="bf16").kernels
     assert why_not(build(k.choice.kernel, specialised(tiles, 2, axis))) == says
+
+
+@nk.diagram("a b:fp8, b c:fp8 -> a c")
+def across(A: Any, B: Any) -> Any:
+    return nk.contract(A, B, over="b")
+
+
+@pytest.mark.parametrize(
+    ("diagram", "axis", "says"),
+    [
+        (across, "a", "operands of 8 bits do not lie along what is summed"),
+        (narrow, "", "one warpgroup computes while another multiplies only side by side"),
+    ],
+)
+def test_what_tensor_cores_take_of_8_bits(diagram: Diagram, axis: str, says: str) -> None:
+    k = kernel_of(diagram, (("a", 4096), ("b", 4096), ("c", 4096)))
+    program = build(k.choice.kernel, specialised({"a": 64, "c": 64, "b": 128}, 2, axis))
+    assert why_not(program) == says
+
+
+def test_sums_of_8_bits_go_on_in_float32(ran: Runner) -> None:
+    """Each chunk's product begins from nothing, and its place is free as soon as it is made."""
+    diagram, sizes, tiles, *_ = CASES[-2]
+    k, cta = cta_of_tiles(diagram, sizes, tiles, "a", 2, 2)
+    text = write_cta(cta).source
+    assert "use_acc=False" in text
+    assert "[16, 128, 32]" in text
+    made = text.index("warpgroup_mma_wait(0")
+    assert made < text.index("mbarrier.arrive(free") < text.index(" + A_B")
+    early = broken(cta, "A_B_2 = warpgroup_mma_wait(0, [A_B_2])")
+    with pytest.raises(KernelError):
+        ran(k, cta, diagram, sizes, early)
+
+
+@pytest.mark.parametrize("diagram", [scaled_fp8, narrow])
+def test_products_of_8_bits_spill_nothing(diagram: Diagram) -> None:
+    sizes = {"a": 4096, "b": 128, "c": 4096, "g": 56}
+    sizes = sizes if diagram is scaled_fp8 else {"a": 4096, "b": 7168, "c": 4096}
+    plan = nk.derive(diagram, on="h100", sizes=sizes, dtype="bf16")
+    (k,) = plan.launched.kernels
+    assert k.schedule.warpgroups
+    (taken,) = resources_many([job_of(k, plan.sizes, "sm_90")])
+    assert isinstance(taken, Resources)
+    assert taken.spilled == 0
+    assert k.operand_bytes < taken.shared_bytes <= k.shared_bytes < k.operand_bytes + 2048
 
 
 def test_a_group_past_the_end_stores_nothing(ran: Runner) -> None:

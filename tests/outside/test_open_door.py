@@ -112,6 +112,24 @@ def test_a_reduction_of_no_whole_numbers_is_a_whole_number() -> None:
     assert np.asarray(least.evaluate(np.ones((2, 0), int))).tolist() == [2**31 - 1] * 2
 
 
+def test_whole_numbers_are_reduced_as_reals_where_reals_are_joined() -> None:
+    """Padded lanes and hidden positions have the identity, which is no whole number."""
+
+    @nk.diagram("m x:int -> m")
+    def levels(T: Any) -> Any:
+        return logaddexp(T, over="x")
+
+    @nk.diagram("m x:int -> m")
+    def seen(T: Any) -> Any:
+        return logaddexp(T, over="x", keys=nk.sliding(2, 9, queries="m", keys="x"))
+
+    T = np.array([[-(2**31), 3, 2**31 - 1], [-(2**31)] * 3, [1, 2, 3]])
+    for d in (levels, seen):
+        for given in (T, T[:, :0]) if d is levels else (T,):
+            plan = nk.derive(d, sizes={"m": 3, "x": 3}, dtype="fp32")
+            assert np.allclose(plan(given), d.evaluate(given))
+
+
 def test_what_separates_streams() -> None:
     assert "softplus(top) * T = [T] * [softplus(top)]" in str(peak.stream("x"))
     assert "softplus(max(T, over x) - top)" in str(grows.stream("x"))

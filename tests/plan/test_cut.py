@@ -13,7 +13,7 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.plan.ways import Cutting
-from napkin.settings.best import best_tiles, ranked
+from napkin.settings.best import best_tiles, in_order, unpriced
 from napkin.settings.choose import Search
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
@@ -34,7 +34,7 @@ def test_no_setting_undercuts_what_a_kernel_takes_at_least(name: str) -> None:
         terms = kernel.name, kernel.origin, kernel.names, sizes
         for labelled in [kernel] if kernel.part or kernel.merges else labellings(*terms):
             least = least_seconds(labelled, sizes, "bf16", planned.machine)
-            found = list(ranked(labelled, sizes, "bf16", planned.machine))
+            found = list(in_order(unpriced(labelled, sizes, "bf16", planned.machine)))
             assert all(c.time.seconds >= least for c in found)
             assert not found or least > 0
 

@@ -76,7 +76,8 @@ def test_the_order_has_values_bytes_and_a_time(
     assert sum(k.choice.time.seconds for k in plan.kernels) * 1e6 < most
     plan.check(sizes=small, resources=False).raise_if_wrong()
     for k in plan.kernels:
-        assert tensors_of(k.program).formed(k.program, MAX_TILE, MAX_TENSOR)
+        target = plan.machine.target
+        assert tensors_of(k.program).formed(k.program, MAX_TILE, MAX_TENSOR, target, 2)
 
 
 def test_a_small_contraction_stays_one_kernel() -> None:

@@ -203,3 +203,18 @@ def test_a_result_that_is_repeated_is_stored_once_for_its_readers(diagram, into,
     assert len(plan.kernels) == 3
     sizes = {a: small.get(a, 16) for a in woven.axes}
     nk.derive(woven, sizes=sizes, dtype="fp32").check(resources=False).raise_if_wrong()
+
+
+def test_a_scalar_that_a_weave_repeats_is_stored_by_groups() -> None:
+    """Its axes are no axis of a term, and a tile of all of them is more than a group holds."""
+
+    @nk.diagram("(), p, () -> (), p")
+    def both(Q: Any, Z: Any, W: Any) -> Any:
+        return nk.exp(Q), Z + W
+
+    d = both.weave("a b", into="W")
+    plan = nk.derive(d, sizes={"a": 1024, "b": 2048, "p": 4}, dtype="fp32")
+    Z, W = np.arange(4.0), np.arange(6.0).reshape(2, 3)
+    first, second = plan(0.5, Z, W)
+    np.testing.assert_allclose(first, np.full((2, 3), np.exp(0.5)), rtol=1e-6)
+    np.testing.assert_allclose(second, W[..., None] + Z)

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.algebra.contraction import EXACT_SUM
 from napkin.check.verdict import compiled
+from napkin.count.residency import live_set, register_bytes
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
-from napkin.lower.dots import EXACT_SUM
 from napkin.plan.plan import Plan
 
 GROUPS = {"a": 64, "g": 4, "b": 64, "c": 128}
@@ -106,16 +107,28 @@ def test_fp8_is_not_compiled_for_what_lacks_it() -> None:
 
 
 def test_products_of_bytes_take_them_as_they_are() -> None:
-    """int8 into int32, fp8 in parts of 128 products, and 16 bits where one side has them."""
+    """int8 into int32, fp8 in parts of 128 products, which one that begins from nothing is by
+    itself if it is so short, and 16 bits where one side has them."""
     whole = nk.derive(load("matmul_w8a8"), sizes=LONG).source
     assert "tl.zeros([BLOCK_A, BLOCK_C], tl.int32)" in whole
     dot = "tl.dot(X_tile, tl.trans(W_tile), C, input_precision='ieee', out_dtype=tl.int32)"
     assert dot in " ".join(whole.split()).replace("( ", "(")
     eight = nk.derive(both_in_fp8, sizes=LONG).source
     assert f"max_num_imprecise_acc=BLOCK_B if BLOCK_B < {EXACT_SUM} else {EXACT_SUM}" in eight
+    alone = nk.derive(load("blockwise_fp8_linear")).source
+    assert f"max_num_imprecise_acc={EXACT_SUM} if {EXACT_SUM} < BLOCK_B else None" in alone
     mixed = nk.derive(weights_in_8_bits, sizes=LONG).source
     assert "tl.trans(W_tile.to(scale.dtype.element_ty))" in mixed
     assert "max_num_imprecise_acc" not in mixed
+
+
+@pytest.mark.parametrize(("depth", "kept"), [(EXACT_SUM, 0), (2 * EXACT_SUM, 1)])
+def test_a_short_product_of_fp8_has_accumulators_once(depth: int, kept: int) -> None:
+    """A sum of blocks keeps the product of one, its sum, and parts of the product if it is long."""
+    (k,) = nk.derive(load("blockwise_fp8_linear")).kernels
+    live, tiles = live_set(k.choice.kernel), {"a": 64, "c": 64, "g": 1, "b": depth}
+    scales = 4 * 64 // 2
+    assert register_bytes(live, tiles) == 4 * 64 * 64 * (2 + kept) + scales
 
 
 def test_whole_numbers_are_summed_exactly() -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -204,3 +205,28 @@ def test_long_rows_between_kernels_begin_where_descriptors_may(shape: tuple[int,
     assert strides == row_major(shape)[1] or long
     assert not long or fits(strides, 2)
     assert torch.empty_strided(shape, strides).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("spills", "taken"),
+    [({4: 63}, 4), ({4: 500, 8: 0}, 8), ({4: 500, 8: 200, 16: 8}, 16), ({4: 500, 8: 400}, 4)],
+)
+def test_threads_that_keep_much_in_memory_become_more(
+    spills: dict[int, int], taken: int, calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, k = draw(1, 2, 128, 32), draw(1, 2, 100, 32)
+    launch, arguments = launch_of(q, k, k)
+    again = Launch(
+        launch.kernel, launch.grid[0], launch.arguments, launch.holes, launch._constexprs,
+        {**launch._settings, "num_warps": 4},
+    )  # fmt: skip
+    tried: list[int] = []
+
+    def loaded(arguments: Any, settings: Any) -> Any:
+        tried.append(settings["num_warps"])
+        return SimpleNamespace(n_spills=spills[tried[-1]])
+
+    monkeypatch.setattr(again, "_loaded", loaded)
+    assert again._made(arguments).n_spills == spills[taken]
+    assert again._settings["num_warps"] == taken
+    assert tried == [*spills]

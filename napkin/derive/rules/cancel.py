@@ -71,7 +71,7 @@ CANCELLED = Rule("leave out what cancels", "t + r - r = t", _matches, ("values a
 def _cancels(roots: Sequence[Node], axes: frozenset[str], through: bool) -> bool:
     """Whether a term under `roots` is seen to depend on fewer reductions than it names. Nearly none
     does, and terms come again under other roots: what was seen of them is remembered."""
-    if len(_remembered(axes, through).kept) > REMEMBERED:
+    if len(_remembered(axes, through).unchanged) > REMEMBERED:
         _remembered.cache_clear()
     found = not _remembered(axes, through).keep(roots)
     if found:  # a term that was made of another would be known as that
@@ -102,15 +102,15 @@ class _Cancelling(Meaning):
         )
         self.folded, self.through, self.uses = axes, through, Uses(self._is_folded)
         self._tangled = set[Node]()
-        self.kept = set[Node]()
+        self.unchanged = set[Node]()
 
     def keep(self, roots: Iterable[Node]) -> bool:
-        """Whether every term under `roots` stays as it is; those that do are added to `kept`."""
-        for n in postorder(roots, self.kept):
-            if n not in self.kept:
+        """Whether every term under `roots` stays as it is; those that do are `unchanged`."""
+        for n in postorder(roots, self.unchanged):
+            if n not in self.unchanged:
                 if self.simplified(n, n.args) is not None:
                     return False
-                self.kept.add(n)
+                self.unchanged.add(n)
         return True
 
     def _is_folded(self, n: Node) -> bool:

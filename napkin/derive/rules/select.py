@@ -55,7 +55,7 @@ def selection(f: Node, same: Container[Node], folding: Folding) -> Selection | N
     tests = _conjuncts(body.args[0])
     for found in _selections(tests, f):
         others = [n for n in (*tests, body.args[1]) if n is not found.test]
-        if found.most in same and _free(others, same, folding):
+        if found.most in same and _free((found.a, *others), same, folding):
             return found
     return None
 
@@ -220,7 +220,7 @@ SELECTED = Rule(
     "R_{x in X + Y} [a = m] v = (R_X [a = m_X] v where m_X = m) R (R_Y [a = m_Y] v where m_Y = m), "
     "m = max_{X + Y} a; the k largest of X + Y are those of the k largest of X and of Y",
     _matches,
-    ("v and other tests use no result of the pass", "R leaves out what is not selected"),
+    ("a, v and other tests use no result of the pass", "R leaves out what is not selected"),
     empty=False,
 )
 """Its law holds at each chunk, so that the law of streams verifies it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -21,7 +21,8 @@ from napkin.algebra.rescale import rescaled
 from napkin.algebra.rule import Instance, Rule, between
 from napkin.algebra.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.algebra.sides import NotSeparable, Side, by_side
-from napkin.algebra.terms import EXTREMA, JOINS, added, as_written, carrying, like, scaled
+from napkin.algebra.terms import EXTREMA, added, as_written, carrying, like, scaled
+from napkin.derive.exponents import Body, Exponents
 from napkin.derive.folding import Folding
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.select import SELECTED
@@ -35,16 +36,6 @@ from napkin.ir.operators.meant import joins_as
 from napkin.ir.rewrite import substitute
 
 _ONE = sympy.Integer(1)
-
-
-@dataclass(frozen=True)
-class _Body:
-    """What a reduction `f` in pass `p` is of: an expression over the symbols of a meaning."""
-
-    f: Node
-    p: int
-    meaning: Meaning
-    body: Any
 
 
 class Separating:
@@ -170,7 +161,7 @@ class Separating:
         same: Container[Node],
         opened: Container[Node],
         chunk: Container[Node],
-    ) -> _Body:
+    ) -> Body:
         """What a body means, with the terms of `chunk` on the side of the chunk."""
 
         def side(n: Node) -> Side:
@@ -182,7 +173,7 @@ class Separating:
         body = meaning.of(term)
         if any(side(n) == "mixed" for n in meaning.nodes.values()):  # its symbol hides a result
             raise NotSeparable(f.op, "it mixes the chunk with a running result")
-        return _Body(f, p, meaning, body)
+        return Body(f, p, meaning, body)
 
     def _side(self, n: Node, results: Container[Node], gone: Collection[str]) -> Side:
         uses = any(f in results for f in self.folding.uses(n))
@@ -193,11 +184,11 @@ class Separating:
         # side; left with the running results it is applied once, in the tail.
         return "r" if uses or not removed else "x"
 
-    def _folded(self, g: _Body, a: Any) -> Node:
+    def _folded(self, g: Body, a: Any) -> Node:
         """The reduction of an expression in the chunk alone."""
         return self.folding.folded(g.f.op, g.meaning.body(a, g.f), g.f, g.p)
 
-    def _extremum(self, g: _Body) -> Node:
+    def _extremum(self, g: Body) -> Node:
         if running_symbols(g.body):  # max exp(x - r) = exp(max x - r), where exp(x) may overflow
             return self._distributed(g)
         try:
@@ -207,7 +198,7 @@ class Separating:
                 return self._distributed(g)
             raise
 
-    def _distributed(self, g: _Body) -> Node:
+    def _distributed(self, g: Body) -> Node:
         """max_x max(r, a(x)) = max(r, max_x a(x)), as `napkin.algebra.lattice` does."""
 
         def kind(e: Any) -> str:
@@ -222,7 +213,7 @@ class Separating:
             self.folding.found_for(n, g.f, g.p)
         return value
 
-    def _outside(self, g: _Body, parts: Parts) -> Node:
+    def _outside(self, g: Body, parts: Parts) -> Node:
         """The reduction of a(x) o b is that of a(x), and then o b, where o distributes over it. Of
         prod_x a(x) b = b**n prod_x a(x) both factors may overflow, and so it stays as it is."""
         record = REDUCTIONS[g.f.op]
@@ -239,10 +230,14 @@ class Separating:
         self._note(g, shown, deferred=by_side(b)[1])
         return pointwise(op, (self._folded(g, a), g.meaning.node(b)))
 
-    def _summed(self, g: _Body, parts: Parts) -> Node:
+    def _summed(self, g: Body, parts: Parts) -> Node:
         nodes = g.meaning.nodes
         must = {s for s in running_symbols(g.body) if s in nodes and self.folding.uses(nodes[s])}
-        self._refuse_unbounded(g, must)
+        exponents = Exponents(self.folding, g)
+        terms = sympy.Add.make_args(g.body) if must else ()
+        shifted = [exponents.shifted(t, must) for t in terms]
+        if any(factor is not None for _, factor in shifted):
+            return self._scaled_back(g, shifted)
         running = must | self._asked(g.meaning)
         if not running:
             return self._deferred(g, parts)
@@ -253,36 +248,18 @@ class Separating:
                 raise
             return self._deferred(g, parts)
 
-    def _refuse_unbounded(self, g: _Body, results: set[Any]) -> None:
-        """Refuse exp(a - r) where `a` is whole at every chunk, which r so far does not bound; and
-        where r so far may pass its final value: what has vanished beside it never comes back."""
-        for power in g.body.atoms(sympy.exp):
-            if not results.isdisjoint(power.free_symbols):
-                beside = by_side(power)[0]
-                if not all(self.carried(g.meaning.stands_for(s).axes) for s in beside):
-                    raise NotSeparable("sum", "a result so far is no bound of other positions")
-                for s in results & power.free_symbols:
-                    if self._wanders(g.meaning.nodes[s], g.p):
-                        raise NotSeparable("sum", "an extremum with results in it may turn back")
-
-    def _wanders(self, n: Node, p: int) -> bool:
-        """Whether a term has an extremum of several terms with results of its pass: for a while one
-        may leave the others far behind."""
-        below = postorder([n], {m for m in postorder([n]) if not self._used(m, p)})
-        return any(self._joins_results(e, p) for e in below)
-
-    def _joins_results(self, e: Node, p: int) -> bool:
-        if e.op in EXTREMA:  # with a result for each position
-            return any(set(over(e)) & set(f.axes) for f in self._used(e.args[0], p))
-        return e.op in JOINS and not all(self._grows(a, p) for a in e.args)
-
-    def _grows(self, n: Node, p: int) -> bool:
-        """Whether a term so far moves one way alone: an extremum over the chunks, or of such."""
-        if n.op in JOINS:
-            return all(self._grows(a, p) for a in n.args)
-        return not any(self._used(a, p) for a in n.args) and (
-            n.op in EXTREMA or not self._used(n, p)
-        )
+    def _scaled_back(self, g: Body, shifted: list[tuple[Any, Node | None]]) -> Node:
+        """The sum of terms that are shifted, each with its factor."""
+        by: dict[Node | None, Any] = {}
+        for body, factor in shifted:
+            by[factor] = by.get(factor, 0) + body
+        factors = {f: _ONE if f is None else g.meaning.symbol(f) for f in by}
+        self._note(g, [(body, factors[f]) for f, body in by.items()], deferred=factors.values())
+        terms: list[Node] = []
+        for factor, body in by.items():
+            inner = self._summed(replace(g, body=body), separate(body))
+            terms.append(inner if factor is None else scaled(inner, factor))
+        return added(terms)
 
     def _asked(self, meaning: Meaning) -> set[Any]:
         """The results that the caller wants held running."""
@@ -296,8 +273,13 @@ class Separating:
             & {names.get(u, "") for u in ({n} if n in folds else self.folding.uses(n))}
         }
 
-    def _deferred(self, g: _Body, parts: Parts) -> Node:
+    def _deferred(self, g: Body, parts: Parts) -> Node:
         """sum_k b_k(r) sum_x a_k(x), the factors b_k applied in the tail."""
+        power: Any
+        for power in sympy.Mul(*(b for _, b in parts)).atoms(sympy.Pow):
+            n = g.meaning.nodes.get(power.base)
+            if n is not None and n.op in EXTREMA and power.exp.is_number and power.exp <= -2:
+                raise NotSeparable(g.f.op, "a power of its body may overflow before it is scaled")
         terms: list[Node] = []
         for a, b in parts:
             inner = self._folded(g, a)
@@ -305,7 +287,7 @@ class Separating:
         self._note(g, parts, deferred=set[Any]().union(*(by_side(b)[1] for _, b in parts)))
         return added(terms)  # a body that is identically 0 has no parts
 
-    def _held(self, g: _Body, running: set[Any]) -> Node:
+    def _held(self, g: Body, running: set[Any]) -> Node:
         """A sum whose body holds some results running; factors of the others are deferred."""
 
         def split(e: Any) -> tuple[set[Any], set[Any]]:
@@ -319,7 +301,7 @@ class Separating:
             terms.append(leaf if b == 1 else scaled(leaf, g.meaning.node(b)))
         return added(terms)
 
-    def _running(self, g: _Body, inner: Any, i: int) -> Node:
+    def _running(self, g: Body, inner: Any, i: int) -> Node:
         stem = self.folding.names.get(g.f, "sum")
         rescale = rescaled(inner, g.meaning)
         leaf = hold_running(g.f, g.p, rescale, self.folding, f"{stem}_{i}" if i else stem)
@@ -332,7 +314,7 @@ class Separating:
 
     def _note(
         self,
-        g: _Body,
+        g: Body,
         parts: Parts,
         running: Iterable[Any] = (),
         deferred: Iterable[Any] = (),

@@ -16,11 +16,12 @@ from napkin.algebra.relabel import listed
 from napkin.algebra.rule import Instance, Rule, between
 from napkin.diagram.interface import Output
 from napkin.ir.infer import along
-from napkin.ir.key_sets import Box, Interval, boxes_of, keys_node, member, position, spec_of
+from napkin.ir.key_sets import Box, Interval, boxes_of, keys_node, member, spec_of
 from napkin.ir.linear import Within, at_places
 from napkin.ir.names import underscored
 from napkin.ir.node import MOVES, REDUCTIONS, Node, node, over, postorder, union_axes
 from napkin.ir.rewrite import rewrite, substitute
+from napkin.ir.selecting import position
 from napkin.ir.sliding import slides
 from napkin.ir.slotted import guard
 from napkin.ir.taking import own_axes, taken_of

@@ -10,9 +10,10 @@ from napkin.algebra.known import Known, depends, reductions_along, vanishes
 from napkin.algebra.rule import Instance, Rule, Sides
 from napkin.algebra.terms import starting
 from napkin.ir.infer import along, joined, pointwise
-from napkin.ir.key_sets import boxes_of, position, spec_of
+from napkin.ir.key_sets import boxes_of, spec_of
 from napkin.ir.node import REDUCTIONS, Node, factors, in_kind, number, over, postorder
 from napkin.ir.rewrite import substitute
+from napkin.ir.selecting import position
 from napkin.ir.slotted import guard
 from napkin.keys.residues import Split
 from napkin.keys.visits import Visits

@@ -28,11 +28,12 @@ from napkin.lower.program import Loop, Program, moving_terms
 ROWS = 64
 """Rows that a warpgroup multiplies at once (PTX ISA, wgmma)."""
 
-BITS = 16
-"""Bits of the operands: of 8 bits, the second would have to lie along what is summed."""
+WIDEST, DEPTH = 256, 32
+"""Columns of one instruction at most, and bytes along what it sums."""
 
-WIDEST = 256
-"""Columns of one instruction at most."""
+COLUMNS = 64
+"""Columns of a part of a product that all warpgroups make, at least, and in what steps: 16-bit
+values of a line in shared memory (`COLUMNS` x 2 bytes)."""
 
 ONE = frozenset({"add", "sub", "mul", "neg", "maximum", "minimum", "cast"})
 """Operators of one instruction."""
@@ -55,16 +56,37 @@ class Delayed:
 
 
 @dataclass(frozen=True, eq=False)
+class Crossed:
+    """What a chunk adds to in memory: a product that is summed over the rows of all warpgroups.
+    They leave their rows in shared memory, where each makes a part of the product of them all.
+
+    Attributes:
+        tensor: the output.
+        product: what a chunk adds.
+        cut: which side of a part is shorter than the product: 0 its rows, 1 its columns.
+        part: rows and columns of a part.
+    """
+
+    tensor: str
+    product: Dot
+    cut: int
+    part: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
 class Sum:
-    """A state that adds up a product of two tiles.
+    """A state that adds up products of two tiles, or what is computed of each of their values.
 
     Attributes:
         state: the state.
-        product: what each chunk adds.
+        product: that of a chunk.
+        anew: whether it is made by itself, and then added, scaled or computed with: of fp8, too, of
+            whose sums tensor cores keep few bits (`napkin.algebra.contraction.EXACT_SUM`).
     """
 
     state: State
     product: Dot
+    anew: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +128,8 @@ class SpecialisedCta:
 
     @cached_property
     def sums(self) -> tuple[Sum, ...]:
-        """The states of a program whose only loop adds products of two tiles to each of them;
-        nothing where it does something else."""
+        """The states of a program whose only loop adds products of two tiles to each of them, or
+        what it computes of their values; nothing where it does something else."""
         if len(self.program.loops) != 1:
             return ()
         (loop,) = self.program.loops
@@ -115,13 +137,17 @@ class SpecialisedCta:
         for s in self.program.kernel.stream.passes[loop.part].states:
             n = loop.steps[s.name]
             added = n.op == "add" and n.args[0] is s.leaf("old")
-            dot = dot_of(self.program, n.args[1]) if added else None
-            if dot is None or dot.outside or len(dot.parts) != 2:
+            dot = _one_product(self.program, n.args[1]) if added else None
+            if dot is None or len(dot.parts) != 2 or not self.program.boxes.keys() >= {*dot.parts}:
                 return ()
-            if not set(dot.parts) <= self.program.boxes.keys():
-                return ()
-            found.append(Sum(s, dot))
-        return tuple(found)
+            plain = dot.node is n.args[1] and not dot.outside and not dot.dtype
+            found.append(Sum(s, dot, not plain))
+        return tuple(found) if len({x.anew for x in found}) < 2 else ()
+
+    @property
+    def anew(self) -> bool:
+        """Whether products of chunks are made by themselves, and then added up."""
+        return any(x.anew for x in self.sums)
 
     @cached_property
     def leading(self) -> tuple[Dot, ...]:
@@ -147,12 +173,41 @@ class SpecialisedCta:
                 found.append(Delayed(s, *added))
         return tuple(found)
 
+    def crossed(self, loop: Loop) -> tuple[Crossed, ...]:
+        """The sums over the rows of all warpgroups that a loop adds to in memory."""
+        program = self.program
+        dots = {t: dot_of(program, n) for t, n in loop.emits.items() if t in program.kernel.added}
+        found = (self._crossed(t, d) for t, d in dots.items() if d is not None)
+        return tuple(x for x in found if x)
+
+    def _crossed(self, tensor: str, dot: Dot) -> Crossed | None:
+        """A sum as one over the rows of all warpgroups, of which each makes a part of whole
+        instructions; None where it is none."""
+        left, right = dot.sides
+        held = len(right) == 1 and right[0] in self.held and self.own(right[0])
+        computed = not any(p in self.program.boxes or is_read(p) for p in left)
+        matrix = len(dot.rows) == len(dot.columns) == 1 and dot.gone == (self.row,)
+        if dot.outside or not held or not computed or not matrix:
+            return None
+        rows, columns = (self.program.extent(d) for d in (*dot.rows, *dot.columns))
+        for cut, part in enumerate(
+            [(rows // self.groups, columns), (rows, columns // self.groups)]
+        ):
+            if part[0] and part[0] % ROWS == 0 and part[1] % COLUMNS == 0 and part[1] <= WIDEST:
+                return Crossed(tensor, dot, cut, part)
+        return None
+
+    @cached_property
+    def crossing(self) -> tuple[Crossed, ...]:
+        """Those of a program, in every loop the same."""
+        return self.crossed(self.program.loops[0])
+
     def across(self, loop: Loop) -> tuple[Node, ...]:
         """Terms of a loop with one value for each column of the scores, computed of readings: each
         thread has many rows and columns of a tile, so that all would compute each value again. What
         comes beside boxes is at hand."""
         found, order = self.of_columns(loop), list(postorder(loop.steps.values()))
-        alone = {n for n in found if not reads(n) <= self.program.beside.keys()}
+        alone = {n for n in found if not reads([n]) <= self.program.beside.keys()}
         last = {a for n in order if n not in found for a in n.args}
         return tuple(n for n in order if n in alone & last and n.kind == "real")
 
@@ -256,26 +311,54 @@ class SpecialisedCta:
 
 
 def with_columns(program: Program) -> Program:
-    """The program with numbers of columns read beside boxes, where an iteration makes all of its
-    products: threads take them from shared memory where they compute with them, and none waits for
-    others that leave them there. What is computed of some in more than a few instructions is
-    computed by one thread for all, and these are read by themselves."""
+    """The program with numbers of columns, or of rows, read beside boxes, where an iteration makes
+    all of its products: threads take them from shared memory where they compute with them, and none
+    waits for others that leave them there. What is computed of those of columns in more than a few
+    instructions is computed by one thread for all, and these are read by themselves."""
     cta = SpecialisedCta(program)
-    if cta.sums or not cta.at_once:
+    if not cta.anew and (cta.sums or not cta.at_once):
         return program
     terms = [n for loop in program.loops for n in cta.of_columns(loop)]
     beside = lines(program)
     while True:
-        own = [n for n in terms if not (reads(n) <= beside.keys() and (is_read(n) or n.op in ONE))]
+        own = [
+            n for n in terms if not (reads([n]) <= beside.keys() and (is_read(n) or n.op in ONE))
+        ]
         kept = {n: axes for n, axes in beside.items() if n not in set(postorder(own))}
         if len(kept) == len(beside):
             return replace(program, beside=kept)
         beside = kept
 
 
-def reads(n: Node) -> set[Node]:
-    """The readings that a term is computed of."""
-    return {m for m in postorder([n]) if is_read(m)}
+def with_adds(program: Program) -> Program:
+    """The program with the results that its warpgroups add to in memory, in boxes."""
+    axes = {o.name: o.axes for o in program.kernel.outputs}
+    return replace(
+        program, adds={x.tensor: axes[x.tensor] for x in SpecialisedCta(program).crossing}
+    )
+
+
+def reads(terms: Iterable[Node]) -> set[Node]:
+    """The readings that terms are computed of."""
+    return {m for m in postorder(terms) if is_read(m)}
+
+
+def _one_product(program: Program, n: Node) -> Dot | None:
+    """The matrix product of each of whose values a term computes one, of readings beside; None
+    where it is computed otherwise."""
+    found, todo = dict[Node, Dot](), [n]
+    while todo:
+        m = todo.pop()
+        dot = dot_of(program, m)
+        one = m.op in POINTWISE or (m.op == "sum" and program.shape(m) == program.shape(m.args[0]))
+        if dot is not None:
+            found[m] = dot
+            todo += dot.outside
+        elif one:
+            todo += m.args
+        elif not (m.constant or is_read(m)):
+            return None
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def _added(program: Program, n: Node) -> tuple[Node, Dot] | None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import math
 
-from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
-from napkin.ir.storage import own_type
-from napkin.lower.warpgroups.cta import SpecialisedCta
+from napkin.lower.descriptors import ITEM, item_bytes
+from napkin.lower.warpgroups.cta import SpecialisedCta, reads
 
 BARRIER, FLOAT = 8, 4
 """Bytes of a barrier, and of what is computed."""
@@ -24,29 +23,35 @@ REGISTERS, LOADING, STEP, MOST = 65536, 24, 8, 240
 """Registers of a multiprocessor, those of a thread that only asks for chunks, in what steps they
 are given out, and the most of one thread (PTX ISA, setmaxnreg)."""
 
-OVERHEAD, OVERHEAD_TESTS = 30, 40
-"""Registers of a thread beside its tiles; and where it tests chunks."""
+OVERHEAD, OVERHEAD_TESTS, OVERHEAD_ANEW = 30, 40, 8
+"""Registers of a thread beside its tiles; where it tests chunks; and where it adds up what it
+computes of products, beside what it reads: of 64 x 128 values, scaled along rows and columns, the
+168 that there are, and spills none (as Triton 3.6 compiles it for sm_90)."""
 
-
-def boxes_of(cta: SpecialisedCta) -> dict[str, tuple[int, int]]:
-    """How many boxes of each tensor lie in shared memory, and their values. Results leave from
-    where a group held something of their form."""
-    tiles, program = cta.program.tiles, cta.program
-    out: dict[str, tuple[int, int]] = {}
-    for leaf in (*cta.held, *cta.streamed):
-        values = math.prod(tiles[a] for a in program.boxes[leaf])
-        own = cta.groups if cta.own(leaf) else 1
-        out[tensor_of(leaf)] = (own * (cta.stages if leaf in cta.streamed else 1), values)
-    for tensor, axes in program.stores.items():
-        if tensor not in cta.vacated:
-            out[tensor] = (cta.groups, math.prod(tiles[a] for a in axes))
-    return out
+COLUMNS = 4
+"""Columns of a product for each that a thread has (PTX ISA, wgmma)."""
 
 
 def box_bytes(cta: SpecialisedCta) -> int:
-    """Bytes of shared memory of the boxes of one block."""
-    each = sum(n * values for n, values in boxes_of(cta).values())
-    return each * cta.program.schedule.described
+    """Bytes of shared memory of the boxes of one block. Results leave from where a group held
+    something of their form."""
+    tiles, program, found = cta.program.tiles, cta.program, 0
+    for leaf in (*cta.held, *cta.streamed):
+        values = math.prod(tiles[a] for a in program.boxes[leaf])
+        own = cta.groups if cta.own(leaf) else 1
+        found += own * (cta.stages if leaf in cta.streamed else 1) * values * item_bytes(leaf)
+    for tensor, axes in program.stores.items():
+        if tensor not in cta.vacated:
+            found += cta.groups * math.prod(tiles[a] for a in axes) * ITEM
+    return found + _crossing(cta)
+
+
+def _crossing(cta: SpecialisedCta) -> int:
+    """Bytes of the rows that warpgroups leave to each other, and of a chunk's sums."""
+    program = cta.program
+    rows = sum(program.span(x.product.spans[0]) for x in cta.crossing)
+    sums = sum(program.span((*x.product.rows, *x.product.columns)) for x in cta.crossing)
+    return cta.stages * cta.groups * rows * ITEM + FLOAT * sums
 
 
 def shared_of(cta: SpecialisedCta) -> int:
@@ -56,13 +61,11 @@ def shared_of(cta: SpecialisedCta) -> int:
 
 def _beside(cta: SpecialisedCta) -> int:
     """Bytes of what comes beside boxes."""
-    each = (bytes_of(cta, n) for n in cta.program.beside)
-    return cta.stages * cta.program.extent(cta.columns[0]) * sum(each)
-
-
-def bytes_of(cta: SpecialisedCta, leaf: Node) -> int:
-    """Bytes of a value of a reading."""
-    return FLOAT if own_type(leaf) == "fp32" else cta.program.schedule.described
+    found = 0
+    for leaf in cta.program.beside:
+        values = cta.program.span(cta.program.shape(leaf)) * (cta.groups if cta.own(leaf) else 1)
+        found += cta.stages * values * item_bytes(leaf)
+    return found
 
 
 def _across(cta: SpecialisedCta) -> int:
@@ -77,7 +80,8 @@ def _barriers(cta: SpecialisedCta) -> int:
     ping-pong, one for each group."""
     if cta.sums:
         return 2 * cta.stages + (cta.groups if cta.ping_pong else 0)
-    return cta.groups * len(cta.held) + 2 * cta.stages * len(cta.streamed)
+    crossing = (2 * cta.stages * cta.groups + 3) * len(cta.crossing)
+    return cta.groups * len(cta.held) + 2 * cta.stages * len(cta.streamed) + crossing
 
 
 def registers(groups: int) -> int:
@@ -94,18 +98,31 @@ def register_budget(cta: SpecialisedCta) -> int:
     return REGISTERS // (THREADS * (cta.groups + 1)) // STEP * STEP
 
 
+def _held(cta: SpecialisedCta, leaf: Node) -> int:
+    """Values that a thread has of a reading: those of its columns, or of its rows."""
+    dims = cta.program.shape(leaf)
+    values = cta.program.span(dims)
+    return values // THREADS if len(dims) > 1 else values // COLUMNS * (dims != (cta.row,))
+
+
 def registers_of(cta: SpecialisedCta) -> int:
     """Registers of a thread: sums, or states, and the scores of a chunk as they are computed and,
     where the next chunk's are computed beside, as they are multiplied."""
     program = cta.program
     if cta.sums:
-        spans = [(*x.product.rows, *x.product.columns) for x in cta.sums]
-        return sum(map(program.span, spans)) // THREADS + OVERHEAD
+        products = [x.product for x in cta.sums]
+        sums = sum(program.span((*d.rows, *d.columns)) for d in products) // THREADS
+        if not cta.anew:
+            return sums + OVERHEAD
+        read = reads(program.loops[0].steps.values()) - {p for d in products for p in d.parts}
+        return 2 * sums + sum(_held(cta, n) for n in read) + OVERHEAD_ANEW
     delayed = [x for loop in program.loops for x in cta.delayed(loop)]
     states = {x.state.name: x.state.leaf("old") for x in delayed}
     tiles = sum(program.span(program.shape(n)) for n in states.values())
     scores = sum(program.span((*d.rows, *d.columns)) for d in cta.leading)
+    # Parts of sums are made when the scores have become their rows.
+    scores = max(scores, sum(math.prod(x.part) for x in cta.crossing))
     rows = {x.product.spans[0] for x in delayed if cta.left}
-    kept = sum(program.span(dims) for dims in rows) * program.schedule.described // 4
+    kept = sum(program.span(dims) for dims in rows) * ITEM // FLOAT
     overhead = OVERHEAD if program.kernel.visits is None else OVERHEAD_TESTS
     return (tiles + scores + kept) // THREADS + overhead

@@ -4,19 +4,21 @@ each place."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
 from napkin.lower import syntax as sx
 from napkin.lower.box_loops import Head
+from napkin.lower.descriptors import item_bytes
+from napkin.lower.dots import Dot
 from napkin.lower.emit import Emitter
 from napkin.lower.emit_memory import corner
 from napkin.lower.launch import in_box
 from napkin.lower.loops import Loops
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr, Operand
-from napkin.lower.warpgroups.cta import WIDEST, SpecialisedCta
+from napkin.lower.warpgroups.cta import DEPTH, WIDEST, SpecialisedCta
 from napkin.lower.warpgroups.emit_gluon import Registers
 from napkin.lower.warpgroups.gluon_scope import CtaScope
 
@@ -50,9 +52,10 @@ class Rings:
 
     def layouts(self) -> Iterator[ast.stmt]:
         """The register layouts of tiles: rows by warps, across the columns of one instruction."""
+        depth = DEPTH // item_bytes(self.cta.streamed[0])  # operands have one type
         for dim in self.cta.columns:
             wide = min(WIDEST, max(8, self.program.extent(dim)))
-            lists = map(sx.tuple_of, ((3, 0), (4, 1), (16, wide, 16)))
+            lists = map(sx.tuple_of, ((3, 0), (4, 1), (16, wide, depth)))
             made = self.lang("NVMMADistributedLayout", *lists)
             yield sx.assign(self.scope.layout(dim), made, self.lang.word("constexpr"))
 
@@ -101,6 +104,16 @@ class Rings:
         box = sx.name(self.scope.tile(leaf)) if held else self.view(leaf, slot)
         return sx.method(box, "permute", sx.pair(1, 0)) if transposed else box
 
+    def begun(self, d: Dot, at: Callable[[Node], Operand]) -> ast.stmt:
+        """A product of two tiles, begun, of the boxes in these places of their rings."""
+        leaves = [(d.sides[i][0], d.transposed(i)) for i in (0, 1)]
+        sides = [self.tile(n, at(n), transposed) for n, transposed in leaves]
+        shape = self.emitter.extents((d.rows[0], d.columns[0]))
+        layout, float32 = self.scope.layout(d.columns[0]), self.lang.word("float32")
+        none = self.lang("zeros", shape, float32, layout=layout)
+        made = sx.call("warpgroup_mma", *sides, none, use_acc=False, is_async=True)
+        return sx.assign(self.scope.value(d.node), made)
+
     def slots(self, before: bool = False) -> list[ast.stmt]:
         """The place of this iteration's boxes, or of those before, and the parity of a barrier."""
         number: Operand = self.scope.iteration
@@ -109,6 +122,10 @@ class Rings:
         (slot, phase), stages = self.scope.slot(before), self.scope.stages
         parity = sx.binary(number, "//", stages, "%", 2)
         return [sx.assign(slot, sx.binary(number, "%", stages)), sx.assign(phase, parity)]
+
+    def parity(self) -> Expr:
+        """That of this iteration, at barriers of one place."""
+        return sx.binary(self.scope.iteration, "%", 2)
 
     def wait(self, name: str, at: Operand, phase: Operand) -> ast.stmt:
         """Wait at one of these barriers."""

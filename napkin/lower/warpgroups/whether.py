@@ -32,6 +32,10 @@ def why_not(program: Program) -> str:
         reason = _loop_reason(cta, loop)
         if reason:
             return reason
+    if any(len(cta.crossed(loop)) != len(cta.crossing) for loop in program.loops):
+        return "its loops add different sums in memory"
+    if cta.crossing and not cta.at_once:
+        return "what it adds in memory would wait for the next chunk"
     left = [{x.state.name: x.product.sides[1] for x in cta.delayed(loop)} for loop in program.loops]
     if not all(x and x == left[0] for x in left):
         return "no product of computed rows is added to a state, in every loop the same"
@@ -62,6 +66,8 @@ def _why_not_added(cta: SpecialisedCta) -> str:
         reason = _product_reason(cta, x.product)
         if reason:
             return reason
+    if cta.anew and cta.ping_pong:
+        return "one warpgroup computes while another multiplies only side by side"
     if program.extent(cta.row) % ROWS:
         return f"a group has {program.extent(cta.row)} rows, not a multiple of {ROWS}"
     if axis and program.shape_of((axis,)) != (cta.row,):
@@ -75,8 +81,10 @@ def _product_reason(cta: SpecialisedCta, dot: Dot) -> str:
         return "an operand is no matrix as it lies"
     if dot.rows[0] != cta.row or len(dot.sides[1]) != 1:
         return "the rows of a product are not those of the group"
-    if not all(is_operand(p) for p in dot.parts if is_read(p)):
+    if not all(is_operand(p, dot.parts) for p in dot.parts if is_read(p)) or dot.dtype == "int8":
         return "an operand has a type of its own"
+    if dot.dtype and (dot.transposed(0) or not dot.transposed(1)):
+        return "operands of 8 bits do not lie along what is summed"
     if not all(_lies_in_rows(cta.program, p) for p in dot.parts if p in cta.program.boxes):
         return "several axes lie inside the rows of an operand"
     if cta.program.extent(dot.columns[0]) > WIDEST:
@@ -100,8 +108,9 @@ def _tile_reason(cta: SpecialisedCta) -> str:
         if leaf in computed and leaf not in cta.held:
             return f"{tensor_of(leaf)} is an operand and is computed with, too"
     products = inside_sums(program.roots)
+    added = {n for loop in program.loops for n in loop.emits.values()}
     for n in postorder(program.roots):
-        if n in products or (n in program.boxes and n not in computed):
+        if n in products or n in added or (n in program.boxes and n not in computed):
             continue
         shape = program.shape(n)
         if len(shape) > 2 or (len(shape) == 2 and shape[0] != cta.row):
@@ -124,7 +133,8 @@ def _in_registers(program: Program) -> set[Node]:
 
 def _loop_reason(cta: SpecialisedCta, loop: Loop) -> str:
     program = cta.program
-    if loop.emits:
+    crossed = cta.crossed(loop)
+    if len(loop.emits) > len(crossed):
         return "it writes as it streams"
     known = {d.node for d in cta.begun(loop)}
     if not known:
@@ -132,8 +142,9 @@ def _loop_reason(cta: SpecialisedCta, loop: Loop) -> str:
     known |= {x.product.node for x in cta.delayed(loop)}
     if not known <= moving_terms(program):
         return "a product is made before the stream"
-    for n in postorder(loop.steps.values()):
-        dot = dot_of(program, n)
+    added = {x.product.node for x in crossed}
+    for n in postorder([*loop.steps.values(), *added]):
+        dot = None if n in added else dot_of(program, n)
         if dot is None:
             continue
         if n not in known:

@@ -20,7 +20,7 @@ from napkin.count.matrix_products import dtype_of, product_type
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
 from napkin.diagram.columns import Stage
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, check_known
 from napkin.ir.node import Node, over, union_axes
 from napkin.ir.storage import storage_type
 from napkin.studies.pipeline.looped import Block, Looped, looped
@@ -157,11 +157,9 @@ class Colouring:
             found.append(_Painter(self.kernel, replace(self.setting, cuts=own), b).coloured())
             known |= {b.names[s.node].removesuffix("'") for s in b.stages}
         for name, _ in cuts:
-            if name not in known:
-                raise InputError(
-                    f"cut {name}: {self.kernel.name} computes no array of that name; "
-                    + did_you_mean(name, known)
-                )
+            check_known(
+                name, known, f"cut {name}: {self.kernel.name} computes no array of that name"
+            )
         return tuple(found)
 
     @property
@@ -303,9 +301,7 @@ class _Painter:
             for (asked, a), size in self.s.cuts.items():
                 if asked != name.removesuffix("'"):
                     continue
-                if a not in (*n.axes, *over(n)):
-                    known = did_you_mean(a, (*n.axes, *over(n)))
-                    raise InputError(f"cut {asked}.{a}: {asked} has no axis {a!r}; {known}")
+                check_known(a, (*n.axes, *over(n)), f"cut {asked}.{a}: {asked} has no axis {a!r}")
                 of = mine.get(a, self._size(a, False))
                 if size < 1 or of % size:
                     raise InputError(f"cut {asked}.{a}={size} does not divide {a}={of}")

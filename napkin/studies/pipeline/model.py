@@ -14,7 +14,7 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.label import label, reduced
 from napkin.derive.prepare import Prepared, prepare
 from napkin.diagram.diagram import Diagram
-from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import postorder
 from napkin.machine.machines import Machine
@@ -99,9 +99,7 @@ def pipeline(
     """
     known, ready = diagram.check_sizes(sizes or {}), prepare(diagram)
     for axis in stream.split():
-        if axis not in diagram.axes:
-            known_axes = did_you_mean(axis, diagram.axes)
-            raise InputError(f"stream: {diagram.name} has no axis {axis!r}; {known_axes}")
+        check_known(axis, diagram.axes, f"stream: {diagram.name} has no axis {axis!r}")
     if stream:
         kernel = label(diagram.name, ready.outputs, ready.names, streamed=stream)
     else:

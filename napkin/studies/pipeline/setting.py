@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from napkin.count.alignment import Alignment, alignments, combined
-from napkin.count.matrix_products import dtype_of, matrix_products, names_of, row_alignments, team
+from napkin.count.matrix_products import dtype_of, names_of, row_alignments, team
 from napkin.count.residency import batched
 from napkin.derive.kernel import Kernel
-from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.storage import storage_type
 from napkin.ir.types import STORAGE
 from napkin.machine.chain import chains
@@ -96,7 +96,7 @@ def setting(
         InputError: a size is of an axis that is not cut, does not divide what it should, or a type
             or a tensor is unknown.
     """
-    products = matrix_products(kernel)
+    products = kernel.products
     if not products:
         raise Refusal(
             "a pipeline", kernel.name, "it has no matrix product, so tensor cores have no part",
@@ -108,8 +108,7 @@ def setting(
     tensors = [*(r.tensor for r in kernel.reads), *(o.name for o in kernel.outputs)]
     _known("storage", storage, tuple(dict.fromkeys(tensors)), kernel.name)
     for name in (*storage.values(), dtype, computed):
-        if name not in STORAGE:
-            raise InputError(f"storage: no type {name!r}; {did_you_mean(name, STORAGE)}")
+        check_known(name, STORAGE, f"storage: no type {name!r}")
     grouped = [a for a in products[0].rows if a in kernel.group]
     along = next((a for a in given if a in grouped), grouped[-1] if grouped else "")
     if not along:
@@ -135,16 +134,15 @@ def setting(
 
 def _known(what: str, given: Iterable[str], known: tuple[str, ...], name: str) -> None:
     for key in given:
-        if key not in known:
-            raise InputError(f"{what}: {name} has no {key!r} to set; {did_you_mean(key, known)}")
+        check_known(key, known, f"{what}: {name} has no {key!r} to set")
 
 
 def _filled(
     kernel: Kernel, sizes: Mapping[str, int], given: Mapping[str, int], along: str, wide: int
 ) -> dict[str, int]:
     """Tiles for every axis: `wide` rows, columns, one of what is batched, a chunk of a stream."""
-    rows = {a for p in matrix_products(kernel) for a in p.rows}
-    columns = {a for p in matrix_products(kernel) for a in p.columns} - rows
+    rows = {a for p in kernel.products for a in p.rows}
+    columns = {a for p in kernel.products for a in p.columns} - rows
     alone = batched(kernel)
     other = math.prod(n for a, n in given.items() if a in rows and a != along)
     out: dict[str, int] = {}
@@ -181,7 +179,7 @@ def all_alignments(kernel: Kernel, machine: Machine, s: Setting) -> tuple[Alignm
 def size_of(kernel: Kernel, s: Setting, axis: str) -> int:
     """What a team computes on at once along an axis; of axes that are packed into one side of a
     product, whose alignments the last carries, along all of them."""
-    sides = [side for p in matrix_products(kernel) for side in (p.rows, p.columns)]
+    sides = [side for p in kernel.products for side in (p.rows, p.columns)]
     axes = next((side for side in sides if side[-1] == axis), (axis,))
     return math.prod(s.inner.get(a, s.tiles[a]) for a in axes)
 

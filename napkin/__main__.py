@@ -2,4 +2,5 @@
 
 from napkin.cli import main
 
-main()
+if __name__ == "__main__":  # processes that the command starts import this file, too
+    main()

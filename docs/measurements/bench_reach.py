@@ -78,7 +78,7 @@ PROBLEMS = [
     Problem("swiglu_gradient"),
     # a stream in a stream
     Problem("linear_cross_entropy"),
-    Problem("linear_jensen_shannon"),
+    Problem("linear_jensen_shannon", "losses", ranges=dict(W=(-0.1, 0.1), U=(-0.1, 0.1))),
     Problem("attention_output"),
     # products with scales on both sides, squares as products
     Problem("blockwise_fp8_linear"),
@@ -99,7 +99,7 @@ PROBLEMS = [
     Problem("multiscale_retention", "attention", sizes=dict(h=32), ranges=dict(G=(0.9, 0.999))),
     Problem("gated_linear_attention", plain=False),
     Problem("gated_delta_rule", plain=False),
-    Problem("elman_network", plain=False, ranges=dict(W=(-0.1, 0.1))),
+    Problem("elman_network", plain=False),
     Problem("lstm_layer", "recurrences", plain=False, ranges=dict(U=(-0.1, 0.1))),
     # selections and random numbers
     Problem("greedy_token"),

@@ -49,6 +49,9 @@ FACTOR = 1.5
 HELD = 2**31
 """The seed of held-out batches."""
 
+torch._dynamo.config.recompile_limit = 64  # pyright: ignore[reportPrivateUsage]
+# Beyond 8 shapes FlexAttention would hold all scores.
+
 
 class Classified(nn.Module):
     """A network with its loss."""
@@ -319,12 +322,10 @@ def times(problem: Problem, place: Place) -> bool:
     calls = {name: partial(trained.step, *batch) for name, trained in made.items()}
     taken = [interleaved(calls, 0.6) if cuda else by_the_clock(calls)]
     if place.graphs:
-        # Of networks that were never called on the default stream: after such calls the capture of
-        # napkin's step failed (H100, torch 2.11), and it did not before them.
-        fresh = {n: Trained(problem, n, place, 0) for n in made if n not in UNCAPTURED}
-        for trained in fresh.values():
+        captured = {n: trained for n, trained in made.items() if n not in UNCAPTURED}
+        for trained in captured.values():
             trained.capture(*batch)
-        calls = {name: partial(trained.step, *batch) for name, trained in fresh.items()}
+        calls = {name: partial(trained.step, *batch) for name, trained in captured.items()}
         taken.append(interleaved(calls, 0.6))
     for name in made:
         line = f"  {name:16} memory {memory[name]:6.2f} GiB"

@@ -2,8 +2,10 @@
 
 The files `*-h100-settings.csv` have one line for each kernel that was timed in the runs of its
 day: what was run, on which sizes, in which setting, and the median. No GPU is needed.
+`*-h100-gradient-kernels.csv` have kernels of gradients, whose plans take minutes: with each, what
+its groups do, as it was counted on that day.
 
-    python docs/measurements/fit_model.py [--fit attention|product|rows] [--off 0.15]
+    python docs/measurements/fit_model.py [--fit attention|product|rows|gradients] [--off 0.15]
 
 prints the mean absolute error of each family in each run, and of sweeps how much longer the first
 choice took than the best that was measured; --off names the shapes that are off by more. --fit
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,9 +38,11 @@ from napkin.plan.plan import Plan
 from napkin.schedule import Schedule
 from napkin.settings.labels import labellings
 from napkin.settings.pricing import Choice, Pricing
+from napkin.timing.execution import Execution
 from napkin.timing.kernel_time import predict
 
 SETTINGS = sorted(Path(__file__).parent.glob("*-h100-settings.csv"))
+GRADIENTS = sorted(Path(__file__).parent.glob("*-h100-gradient-kernels.csv"))
 PLACE = machine("h100")
 
 FITTED = {
@@ -46,6 +51,7 @@ FITTED = {
     ),
     "product": ("start", "iteration", "arrival", "l2_share", "partial"),
     "rows": ("row_wait", "row_lanes", "row_moves", "row_slots", "uneven"),
+    "gradients": ("formed", "wide", "pieces", "finishing", "scattered"),
 }  # fmt: skip
 """What a family of kernels alone decides: no single run tells these constants apart. None is below
 0."""
@@ -112,6 +118,55 @@ class Timed:
         )
 
 
+@dataclass(frozen=True)
+class Counted:
+    """A kernel of a gradient that was timed, and what its groups do; microseconds.
+
+    Attributes:
+        chosen: whether it is what the planner took.
+    """
+
+    seed: str
+    name: str
+    run_by: Execution
+    measured: float
+    chosen: bool
+    constants: Constants | None = None
+
+    family = "gradients"
+
+    @property
+    def run(self) -> str:
+        return f"seed {self.seed}, {'chosen' if self.chosen else 'others'}"
+
+    @property
+    def swept(self) -> bool:
+        return not self.chosen
+
+    @property
+    def ratio(self) -> float:
+        seconds = predict(PLACE, "bf16", self.run_by, self.constants).seconds
+        return 1e6 * seconds / self.measured
+
+    @property
+    def about(self) -> str:
+        schedule = self.run_by.schedule
+        return (
+            f"{self.run}: {self.name}; {schedule.words}: measured {self.measured:.1f} us, "
+            f"{self.ratio:.2f}"
+        )
+
+
+def counted() -> Iterator[Counted]:
+    """The kernels of gradients on record."""
+    for file in GRADIENTS:
+        for row in csv.DictReader(file.read_text().splitlines()):
+            does = json.loads(row["does"])
+            run = Execution(**{**does, "schedule": Schedule(**does["schedule"])})
+            chosen = row["chosen"] == "1"
+            yield Counted(row["seed"], row["kernel"], run, float(row["measured_us"]), chosen)
+
+
 @cache
 def diagram_of(name: str) -> Diagram:
     """A problem's diagram, by the name that tables give it."""
@@ -172,7 +227,7 @@ def judged(rows: Sequence[Timed]) -> list[Timed]:
     ]  # fmt: skip
 
 
-def table(rows: Sequence[Timed]) -> None:
+def table(rows: Sequence[Timed | Counted]) -> None:
     """Errors by run and family."""
     kinds: dict[tuple[str, str], list[float]] = {}
     for r in rows:
@@ -182,7 +237,7 @@ def table(rows: Sequence[Timed]) -> None:
               f"{100 * off(ratios):5.1f} %, median ratio {median(ratios):.2f}")  # fmt: skip
     planned = [r.ratio for r in rows if r.run.startswith("new shapes")]
     print(f"{len(planned)} drawn shapes: mean absolute error {100 * off(planned):.1f} %")
-    for about, count, first, five in sweeps(rows):
+    for about, count, first, five in sweeps([r for r in rows if isinstance(r, Timed)]):
         print(f"{about}: {count} settings, first choice {first:.3f} of the best, best of five "
               f"{five:.3f}")  # fmt: skip
 
@@ -207,7 +262,7 @@ def off(ratios: Sequence[float]) -> float:
     return fmean(abs(x - 1) for x in ratios)
 
 
-def fitted(rows: Sequence[Timed], family: str) -> Constants:
+def fitted(rows: Sequence[Timed | Counted], family: str) -> Constants:
     """The constants of least mean error over a family."""
     known, names = Constants.of(PLACE), FITTED[family]
     found = [r for r in rows if r.family == family]
@@ -237,7 +292,7 @@ def main() -> None:
     parser.add_argument("--fit", choices=[*FITTED])
     parser.add_argument("--off", type=float, default=math.inf)
     given = parser.parse_args()
-    rows = judged(list(timed()))
+    rows = [*judged(list(timed())), *counted()]
     if given.fit:
         constants = fitted(rows, given.fit)
         for name in FITTED[given.fit]:

@@ -159,7 +159,7 @@ def elman(X: Any, W: Any) -> Any:
     """cuDNN's network, with the product of the inputs by a unit matrix that it cannot leave out."""
     n = X.shape[-1]
     net = torch.nn.RNN(n, n, bias=False, batch_first=True).to(X)
-    net.weight_hh_l0.data.copy_(W.t())
+    net.weight_hh_l0.data.copy_(W.t() * n**-0.5)
     torch.nn.init.eye_(net.weight_ih_l0)
     net.flatten_parameters()
     return lambda: net(X)[0].detach()

@@ -79,17 +79,34 @@ def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:
 def turns(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
     """Whether a product is written as that of its operands transposed, the right one first.
 
-    Its rows are computed value by value from tiles that lie the other way, and its columns are read
-    as they are. A warpgroup takes rows that are computed from registers, which Triton fills from
-    shared memory in pieces, and it copies what they are computed from value by value (3.6 and 3.9,
-    sm_90). Columns that are computed pass through shared memory once, as they lie.
+    Its rows are computed from tiles that lie the other way, and its columns are read as they are. A
+    warpgroup takes rows that are computed from registers, which Triton fills from shared memory in
+    pieces, and it copies what they are computed from value by value (3.6 and 3.9, sm_90). Columns
+    that are computed pass through shared memory once, as they lie.
     """
-    if p.dtype or p.lies(0) or not p.lies(1):
-        return False
-    if math.prod(lengths[k] for k in p.columns) < WARPGROUP_ROWS:
+    few = math.prod(lengths[k] for k in p.columns) < WARPGROUP_ROWS
+    return not few and p.lies(1) and _other_way(p, lengths)
+
+
+def in_pieces(p: Contraction[Key], side: int, lengths: Mapping[Key, int]) -> bool:
+    """Whether an operand passes to a warpgroup's registers in pieces (see `turns`)."""
+    few = math.prod(lengths[k] for k in p.rows) < WARPGROUP_ROWS
+    return side == 0 and not few and _other_way(p, lengths) and not turns(p, lengths)
+
+
+def _other_way(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
+    """Whether rows are computed from tiles that lie the other way."""
+    if p.dtype or p.lies(0):
         return False
     own, wanted = ([k for k in keys if lengths[k] > 1] for keys in (p.spans[0], (*p.rows, *p.gone)))
-    return own != wanted and not any(n.op in REDUCTIONS for n in postorder(p.sides[0]))
+    return own != wanted
+
+
+def forms(p: Contraction[Key], side: int) -> bool:
+    """Whether an operand is computed value by value from readings."""
+    if p.dtype or p.lies(side):
+        return False
+    return not any(n.op in REDUCTIONS for n in postorder(p.sides[side]))
 
 
 def as_written(p: Contraction[str], tiles: Mapping[str, int]) -> tuple[int, int, int]:

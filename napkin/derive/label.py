@@ -110,7 +110,8 @@ def label(
     _check_states(made, streamed)
     splits = split.splits if split else ()
     kernel = Kernel(name, tuple(outputs), names, chosen, whole, made, origin, splits)
-    return replace(kernel, group=_grid_order(kernel))
+    order = _grid_order(kernel)
+    return kernel if order == kernel.group else replace(kernel, group=order)
 
 
 def _check_stored(outputs: Sequence[Output], streamed: str) -> None:
@@ -221,5 +222,7 @@ def _seen_from_keys(
 def known_counts(outputs: Sequence[Output], streamed: Sequence[str]) -> list[Output]:
     """The outputs with each count of positions as a size, unless streaming makes it grow."""
     roots = [o.node for o in outputs]
+    if not any(n.op == "ones" for n in postorder(roots)):
+        return list(outputs)
     done = COUNTED.everywhere(roots, roots, streamed)
     return [replace(o, node=done[o.node]) for o in outputs]

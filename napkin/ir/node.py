@@ -7,10 +7,10 @@ subterms are shared without a pass that looks for them.
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator
-from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from napkin.ir.operators.record import REDUCTIONS as REDUCTIONS
@@ -60,6 +60,9 @@ _ALONG_AXES = COMPOSITES | SCANS | WRAPPERS | MOVES | {"rename", "keys", "scatte
 FLIGHT = 32
 """Levels of terms that are walked, and written as one expression, by recursion."""
 
+LISTED = 512
+"""Nodes of a term that keeps a list of them, at most: each part of a term may have its own."""
+
 MOST_FACTORS = 64
 """Factors that a product is taken apart into, at most."""
 
@@ -77,11 +80,11 @@ class Node:
         kind: the item type: "real", "int" or "bool".
         constant: whether it is known before any array is read: made of numbers, sizes and scalars.
         depth: nodes on the longest way down to a leaf, beside itself.
-        order: what `postorder` gives under it; () until that is asked.
+        below: the nodes under it, arguments first, once they were listed.
     """
 
     __slots__ = (
-        "__weakref__", "args", "axes", "constant", "depth", "kind", "op", "order", "params",
+        "__weakref__", "args", "axes", "below", "constant", "depth", "kind", "op", "params",
     )  # fmt: skip
 
     op: str
@@ -91,7 +94,7 @@ class Node:
     kind: Kind
     constant: bool
     depth: int
-    order: tuple[Node, ...]
+    below: tuple[Node, ...] | None
 
     def __repr__(self) -> str:
         inner = ", ".join([a.op for a in self.args] + [str(p) for p in self.params])
@@ -131,8 +134,8 @@ def node(
             and op not in _ALONG_AXES
             and all(a.constant for a in args)
         )
-        found.order = ()
         found.depth = 1 + max((a.depth for a in args), default=-1)
+        found.below = None if args else ()
         _interned[key] = found
     return found
 
@@ -174,21 +177,27 @@ def union_axes(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(axis for n in nodes for axis in n.axes))
 
 
-def postorder(roots: Iterable[Node], stop: Container[Node] = ()) -> Iterable[Node]:
-    """Every node under `roots`, arguments first, each once; nothing below a node of `stop`."""
+def postorder(roots: Iterable[Node], stop: Container[Node] = ()) -> Iterator[Node]:
+    """Every node under `roots`, arguments first, each once (without recursion); nothing below a
+    node of `stop`."""
     if stop:
         return _walked(roots, stop)
-    return dict.fromkeys(chain.from_iterable(n.order or _ordered(n) for n in roots))
+    roots = tuple(roots)
+    each = itertools.chain.from_iterable((*_below(root), root) for root in roots)
+    return each if len(roots) == 1 else iter(dict.fromkeys(each))
 
 
-def _ordered(n: Node) -> tuple[Node, ...]:
-    """Every node under `n`, which it keeps: searches ask for it 10 times a node."""
-    n.order = tuple(_walked((n,), ()))
-    return n.order
+def _below(n: Node) -> tuple[Node, ...]:
+    """The nodes under a node, arguments first; a term that is not long keeps them."""
+    if n.below is not None:
+        return n.below
+    found = tuple(_walked(n.args, ()))
+    if len(found) <= LISTED:
+        n.below = found
+    return found
 
 
 def _walked(roots: Iterable[Node], stop: Container[Node]) -> Iterator[Node]:
-    """`postorder` without recursion."""
     seen: set[Node] = set()
     for root in roots:
         stack: list[Node | None] = [root]

@@ -23,7 +23,7 @@ def rewrite(
     for old in postorder(roots, done):
         if old in done:
             continue
-        args = tuple(done[a] for a in old.args)
+        args = tuple([done[a] for a in old.args])
         new = change(old, args)
         if new is None:
             new = old if args == old.args else rebuilt(old, args)
@@ -33,4 +33,7 @@ def rewrite(
 
 def substitute(roots: Iterable[Node], by: Mapping[Node, Node]) -> dict[Node, Node]:
     """`rewrite` that replaces the nodes named in `by` and keeps the rest."""
+    roots = tuple(roots)
+    if by.keys().isdisjoint(postorder(roots)):
+        return {**by, **{n: n for n in postorder(roots)}}
     return rewrite(roots, lambda old, args: None, by)

@@ -10,7 +10,7 @@ from napkin.ir.types import STORAGE
 from napkin.lower.descriptors import in_boxes
 from napkin.lower.per_thread import with_partials
 from napkin.lower.program import Program, looped
-from napkin.lower.warpgroups.cta import with_columns
+from napkin.lower.warpgroups.cta import with_adds, with_columns
 from napkin.schedule import Schedule
 
 
@@ -25,7 +25,7 @@ def build(kernel: Kernel, schedule: Schedule, item: int = 4) -> Program:
     made = looped(kernel, schedule)
     made = with_partials(made) if schedule.per_thread else made
     made = in_boxes(made) if schedule.described else made
-    made = with_columns(made) if schedule.warpgroups else made
+    made = with_adds(with_columns(made)) if schedule.warpgroups else made
     return replace(made, rounded=_rounded(kernel, item))
 
 

@@ -106,7 +106,7 @@ def _aligned(first: Node, axis: str, tiles: Mapping[str, int]) -> bool:
 
 def served(program: Program, sizes: Mapping[str, int]) -> bool:
     """Whether descriptors serve every row-major tensor of these sizes that they may."""
-    every = (*program.boxed.values(), *program.stores.values())
+    every = (*program.boxed.values(), *program.stores.values(), *program.adds.values())
     strides = (contiguous([sizes[a] for a in axes]) for axes in every)
     return all(fits(s, program.schedule.described) for s in strides)
 

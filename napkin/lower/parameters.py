@@ -85,7 +85,8 @@ def entry_of(arguments: tuple[Argument, ...], program: Program) -> Entry:
         kernel.whole,
         kernel.splits,
         kernel.ragged,
-        {tensor_of(leaf): axes for leaf, axes in program.boxed.items()} | dict(program.stores),
+        {tensor_of(leaf): axes for leaf, axes in program.boxed.items()}
+        | {**program.stores, **program.adds},
         kernel.streamed,
         contracts=not rounds_alike((*program.roots, *(o.node for o in kernel.outputs))),
         added=kernel.added,

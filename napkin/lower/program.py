@@ -79,6 +79,7 @@ class Program:
         boxes: the readings that tensor descriptors serve, with their axes in memory order.
         beside: the readings of numbers of columns that come beside boxes, with their axes.
         stores: the outputs that tensor descriptors write after the loops, with their axes.
+        adds: the outputs to which tensor descriptors add in the loops, with their axes.
         rounded: whether all that it stores is rounded to 16 bits.
     """
 
@@ -91,6 +92,7 @@ class Program:
     boxes: Mapping[Node, tuple[str, ...]] = field(default_factory=dict[Node, tuple[str, ...]])
     beside: Mapping[Node, tuple[str, ...]] = field(default_factory=dict[Node, tuple[str, ...]])
     stores: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    adds: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     fills: Mapping[str, Node] = field(default_factory=dict[str, Node])
     rounded: bool = False
 

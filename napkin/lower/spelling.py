@@ -121,8 +121,8 @@ GLUON = Language(
         "multiple_of", "num_programs", "program_id", "reduce", "rsqrt", "sin", "sqrt", "sqrt_rn",
         "store", "sum", "where", "zeros", "static_range", "bfloat16", "float16", "float32",
         "float64", "int1", "int8", "int32", "int64", "BlockedLayout", "DotOperandLayout",
-        "NVMMADistributedLayout", "SliceLayout", "SwizzledSharedLayout", "allocate_shared_memory",
-        "warp_specialize",
+        "NVMMADistributedLayout", "NVMMASharedLayout", "SliceLayout", "SwizzledSharedLayout",
+        "allocate_shared_memory", "warp_specialize",
     }),
     {"PropagateNan": "tl.PropagateNan"}
     | {name: name for name, f in FUNCTIONS.items() if not f.triton},
@@ -130,7 +130,7 @@ GLUON = Language(
 """The language of warp-specialised kernels: what it has of Triton's, and what is its own."""
 
 GLUON_NAMES = {
-    "gl", "gluon", "tma", "mbarrier", "async_load", "async_store", "fence_async_shared",
-    "warpgroup_mma", "warpgroup_mma_wait",
+    "gl", "gluon", "tma", "mbarrier", "async_add", "async_load", "async_store",
+    "fence_async_shared", "warpgroup_mma", "warpgroup_mma_wait",
 }  # fmt: skip
 """Names in a file of such kernels (`napkin.lower.warpgroups.gluon`)."""

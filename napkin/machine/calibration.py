@@ -32,6 +32,7 @@ class Constants:
         l2_apart: that of L2 where groups are of different lengths, which read a chunk one after
             another and not at once.
         l2_adds: that of L2 where groups add float32 values to what memory holds.
+        l2_bulk_adds: that where a warp adds them box by box, while warpgroups compute.
         streamed: bytes/s that one multiprocessor takes from DRAM, however few there are.
         stall: clocks of a multiprocessor for each of arithmetic that products wait for.
         special_slots: instructions that one special function counts as there.
@@ -39,6 +40,10 @@ class Constants:
             iteration of products and arithmetic, over those of an operation.
         hidden_2, hidden_3: what is left of such an iteration where two groups, or three and more,
             share a multiprocessor.
+        formed, wide, pieces: clocks of a multiprocessor for each value that is computed into an
+            operand of a product, for each of 4 bytes that it is computed from, and for each that
+            comes to a warpgroup's registers in pieces.
+        finishing: bytes stored that one byte counts as that is read after the loops.
         serial: clocks from one matrix instruction to the next where each is waited for, beside
             what it takes.
         link, link_value: seconds that a product of an iteration waits for the one before, of those
@@ -48,6 +53,8 @@ class Constants:
             instruction, on a machine where a group issues that (wgmma): it runs on another.
         single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
             one.
+        scattered: clocks of a multiprocessor for each line that loads or stores touch beyond those
+            that their bytes would fill, over those of a line.
         access: clocks of a multiprocessor for each load or store of a warp, however few its bytes.
         partial: what a byte of a line that a box touches and does not read counts, of those that
             it reads.
@@ -58,6 +65,7 @@ class Constants:
         specialised_tests: of its arithmetic, what loops take longer that test their chunks.
         specialised_iteration, specialised_start: seconds that an iteration of a warp-specialised
             CTA takes beside, and a warp-specialised CTA.
+        specialised_adds: of what is added to memory there, the share of the time that shows.
         sums_cooperative, sums_ping_pong: times that what groups of warp-specialised CTAs compute
             after sums takes, where they lie side by side, and where others multiply beside.
         sums_l2: of the stated rate of L2, what warp-specialised CTAs that only add up are answered
@@ -83,11 +91,16 @@ class Constants:
     l2_share: float
     l2_apart: float
     l2_adds: float
+    l2_bulk_adds: float
     tensor_share: float
     streamed: float
     stall: float
     special_slots: float
     emitted: float
+    formed: float
+    wide: float
+    pieces: float
+    finishing: float
     hidden_2: float
     hidden_3: float
     narrow: float
@@ -95,6 +108,7 @@ class Constants:
     link: float
     link_value: float
     single: float
+    scattered: float
     access: float
     partial: float
     exposed: float
@@ -102,6 +116,7 @@ class Constants:
     specialised_tests: float
     specialised_iteration: float
     specialised_start: float
+    specialised_adds: float
     sums_cooperative: float
     sums_ping_pong: float
     sums_l2: float

@@ -180,4 +180,6 @@ class _Term:
 
 
 def _way(cut: Cut) -> Way:
-    return Way(cut.seconds, sum(p.launches for p in cut.pieces), -1, cut.pieces)
+    own = sum(p.specialised for p in cut.pieces)
+    launches = sum(p.launches for p in cut.pieces)
+    return Way(cut.seconds, launches, -1, cut.pieces, specialised=own)

@@ -218,7 +218,8 @@ def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float 
     under = worth * small.cut.seconds
     if not large or at_least(memo.machine, 2 * min(large)) >= under:  # it is stored, and read
         return small
-    return _searched(diagram, known, memo.again(), under=under) or small
+    large = _searched(diagram, known, memo.again(), under=under)
+    return large if large is not None and large.cut.seconds < under else small
 
 
 def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:

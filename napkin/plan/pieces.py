@@ -33,12 +33,22 @@ class Piece:
     Attributes:
         choice: its labels, tiles and cost, over tensor names of its own.
         binding: those names to the names in the plan.
-        seconds: its predicted time, as it runs on tensors that descriptors serve.
+        launched: it as it runs on tensors that descriptors serve.
     """
 
     choice: Choice
     binding: Mapping[str, str]
-    seconds: float
+    launched: Choice
+
+    @property
+    def seconds(self) -> float:
+        """Its predicted time."""
+        return self.launched.time.seconds
+
+    @property
+    def specialised(self) -> float:
+        """That as a warp-specialised kernel."""
+        return self.seconds if self.launched.schedule.warpgroups else 0.0
 
     @property
     def launches(self) -> int:
@@ -173,10 +183,10 @@ class Pieces:
         """The kernels of a segment, with states between them named after its first result."""
         binding = known.binding(form)
         if not known.states:
-            return [Piece(known.choices[0], binding, known.seconds[0])]
+            return [Piece(known.choices[0], binding, known.launched[0])]
         result = binding[known.choices[-1].origin[0].name]
         binding |= {o.name: self._state(result, o.name) for o in known.states}
-        own = zip(known.choices, known.seconds, strict=True)
+        own = zip(known.choices, known.launched, strict=True)
         return [Piece(c, {t: binding[t] for t in c.kernel.tensors}, took) for c, took in own]
 
     def _state(self, result: str, name: str) -> str:

@@ -56,10 +56,10 @@ class Known:
         return self.search.best
 
     @cached_property
-    def seconds(self) -> tuple[float, ...]:
-        """The predicted time of each, as it runs on tensors that descriptors serve."""
+    def launched(self) -> tuple[Choice, ...]:
+        """Each as it runs on tensors that descriptors serve."""
         dtype, machine = self.search.dtype, self.search.machine
-        return tuple(launched(c, dtype, machine).time.seconds for c in self.choices)
+        return tuple(launched(c, dtype, machine) for c in self.choices)
 
     @property
     def states(self) -> Sequence[Output]:

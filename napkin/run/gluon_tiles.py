@@ -77,6 +77,11 @@ class Memory:
     def permute(self, order: Sequence[int]) -> Memory:
         return Memory(self.values.transpose(order), self.dtype)
 
+    def slice(self, start: int, length: int, dim: int = 0) -> Memory:
+        own = [slice(None)] * self.values.ndim
+        own[dim] = slice(start, start + length)
+        return Memory(self.values[tuple(own)], self.dtype)
+
     def load(self, layout: Any) -> Tile:
         return tile(self.values.copy())
 
@@ -231,6 +236,7 @@ LANGUAGE: dict[str, Any] = {
     "convert_layout": lambda x, layout: x,
     "SliceLayout": lambda dim, parent: None,
     "NVMMADistributedLayout": lambda *how: None,
+    "NVMMASharedLayout": lambda *how: None,
     "DotOperandLayout": lambda *how: None,
     "BlockedLayout": lambda *how: None,
     "SwizzledSharedLayout": lambda *how: None,

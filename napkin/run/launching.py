@@ -29,6 +29,9 @@ Arguments = list[Any]
 CHANGED = ("num_warps", "num_stages")
 """What is changed of a kernel that Triton does not compile."""
 
+SPILLED = 64
+"""Registers of a thread in memory from which twice the warps are tried."""
+
 _COMPILING = threading.Lock()
 
 
@@ -88,7 +91,8 @@ class Launch:
     def __call__(self, arguments: Arguments, stream: int) -> None:
         """Launch on a stream, given by its address: the current one."""
         for at in self.zeros:
-            arguments[at].zero_()
+            given = arguments[at]
+            (given if isinstance(given, torch.Tensor) else given.base).zero_()
         if self.grid[0]:
             (self._run or self._ready(arguments))(arguments, stream)
 
@@ -128,11 +132,7 @@ class Launch:
         refused: Exception | None = None
         for settings in (self._settings, *self._others()):
             try:
-                made: Any = self.kernel.warmup(
-                    *arguments, grid=self.grid, **self._constexprs, **settings
-                )
-                made = made.result() if hasattr(made, "result") else made
-                _ = made and made.run  # loads it, which fails where it takes too much memory
+                made = self._loaded(arguments, settings)
             except Exception as problem:
                 refused = refused or problem
                 continue
@@ -140,9 +140,30 @@ class Launch:
                 said = ", ".join(f"{name}={settings[name]}" for name in CHANGED)
                 warnings.warn(f"{self.kernel.__name__} runs with {said}: {refused}", stacklevel=2)
             self._settings = settings
-            return made
+            return self._roomier(arguments, made)
         assert refused is not None
         raise refused
+
+    def _loaded(self, arguments: Arguments, settings: Mapping[str, Any]) -> Any:
+        """The machine code with these settings."""
+        made: Any = self.kernel.warmup(*arguments, grid=self.grid, **self._constexprs, **settings)
+        made = made.result() if hasattr(made, "result") else made
+        _ = made and made.run  # loads it, which fails where it takes too much memory
+        return made
+
+    def _roomier(self, arguments: Arguments, made: Any) -> Any:
+        """The machine code; where its threads keep much in memory, that of twice the warps, whose
+        threads have half as much to hold, if these keep less than half of it there."""
+        double = 2 * self._settings.get(CHANGED[0], 0)
+        tried = next((s for s in self._others() if s[CHANGED[0]] == double), None)
+        if not made or made.n_spills < SPILLED or tried is None:
+            return made
+        with suppress(Exception):  # it runs as it is
+            other = self._loaded(arguments, tried)
+            if 2 * other.n_spills < made.n_spills:
+                self._settings = tried
+                return self._roomier(arguments, other)
+        return made
 
     def _others(self) -> Iterator[Mapping[str, Any]]:
         """Other settings of the same kernel; none where its text depends on the warps."""

@@ -17,6 +17,7 @@ import builtins
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,13 +125,20 @@ class _Run:
             wait=self._wait, arrive=self._arrive,
         )  # fmt: skip
         tma = SimpleNamespace(
-            async_load=self._load_box, async_store=self._leave, store_wait=self._left
+            async_load=self._load_box,
+            async_store=partial(self._leave, False),
+            async_atomic_add=partial(self._leave, True),
+            store_wait=self._left,
         )
         hopper = SimpleNamespace(
             fence_async_shared=lambda: None, mbarrier=mbarrier, tma=tma,
             warpgroup_mma=multiply, warpgroup_mma_wait=waited,
         )  # fmt: skip
         self.modules = {
+            "triton._C.libtriton": SimpleNamespace(ir=None),
+            "triton.experimental.gluon.language._core": SimpleNamespace(
+                builtin=lambda function: function
+            ),
             "triton": SimpleNamespace(
                 language=SimpleNamespace(PropagateNan=SimpleNamespace(ALL=True))
             ),
@@ -208,10 +216,12 @@ class _Run:
         while len(leaving) > outstanding:
             self._store_box(*leaving.pop(0))
 
-    def _store_box(self, box: TmaBox, corner: Sequence[int], source: Memory) -> None:
+    def _store_box(self, adds: bool, box: TmaBox, corner: Sequence[int], source: Memory) -> None:
         where, inside = _cut(box, corner)
         values = source.values.reshape(box.sizes)[inside]
-        self._count(box.name, "write", values.size, box.array)
+        self._count(box.name, "add" if adds else "write", values.size, box.array)
+        if adds:
+            values = values + _numbers(box.array, where)
         box.array.data[where] = _bits(values, box.array)
 
     # --- memory -----------------------------------------------------------------------------

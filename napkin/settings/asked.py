@@ -121,17 +121,18 @@ class Asked:
         return sum(n for m, (_, n) in each if m.single)
 
     @cached_property
-    def accesses(self) -> tuple[float, float, float]:
-        """Loads or stores of whole warps, lines that they touch, and values that they move; lanes
-        past the end of a tensor are asked, too."""
-        accesses = lines = moved = 0.0
+    def accesses(self) -> tuple[float, float, float, float]:
+        """Loads or stores of whole warps, lines that they touch, values that they move, and lines
+        beyond those that these would fill; lanes past the end of a tensor are asked, too."""
+        accesses = lines = moved = more = 0.0
         for m, (t, n) in zip(self.of.moved, self.values, strict=True):
             if not m.served:
                 lanes = n * self.lanes([a for a in t.axes if a in self.tiles])
                 each = lanes * m.bits / 8 / m.width / LANES
-                accesses, lines = accesses + each, lines + each * self._touched(m)
-                moved += lanes
-        return accesses, lines, moved
+                touched, filled = self._touched(m), LANES * m.width / self.of.machine.l2_line
+                accesses, lines = accesses + each, lines + each * touched
+                moved, more = moved + lanes, more + each * max(0.0, touched - filled)
+        return accesses, lines, moved, more
 
     def late(self, warps: int) -> float:
         """Loads that every step of a loop waits for, whose steps wait for each other: those of

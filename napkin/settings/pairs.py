@@ -24,6 +24,7 @@ from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import may_fit
 from napkin.settings.phrases import kernel_text
 from napkin.settings.pricing import Choice
+from napkin.settings.specialised import launched
 from napkin.settings.tiles import MAX_GROUP
 from napkin.timing.kernel_time import at_least
 
@@ -197,9 +198,10 @@ def best_of_both(
     merging = least_seconds(pair.merging, *on)
     if least_seconds(pair.folding, *on) + merging < most:
         first = best_tiles(pair.folding, *on, effort)
-        if first is not None and first.time.seconds + merging < most:
+        taken = math.inf if first is None else launched(first, dtype, machine).time.seconds
+        if first is not None and taken + merging < most:
             second = best_tiles(pair.merging, *on, effort)
-            if second is not None and first.time.seconds + second.time.seconds < most:
+            if second is not None and taken + second.time.seconds < most:
                 return first, second
     if (tracer := active()) is not None:
         why = "one of both kernels does not fit"

@@ -187,7 +187,9 @@ class Pricing:
         budget = most * 9 // 10 if tiled.bare else most * 3 // 4
         budget = min(budget, most // 2) if self.of.computes else budget
         few = self.of.stepped and not live.products
-        fit = [w for w in (WARPS if few else (4, 8)) if tiled.registers(w) <= w * budget]
+        last = tiled.finishing_registers * 10 // 9 * budget // most if live.products else 0
+        needed = {w: max(tiled.registers(w), last) for w in (WARPS if few else (4, 8))}
+        fit = [w for w, registers in needed.items() if registers <= w * budget]
         if not fit or not self.of.formed(tiled.tiles):
             return
         stored = [tile_axes(o) for o in self.of.kernel.outputs]  # of positions, say
@@ -340,6 +342,7 @@ class Pricing:
         crossing, (chunks, longest) = caches.crossing(), tiled.iterations
         # Warpgroups of a warp-specialised CTA have rows of their own.
         work, tail = tiled.work(0 if schedule.warpgroups else schedule.warps)
+        formed = [n * max(chunks, 1) * tiled.groups for n in tiled.formed]
         # A slot that wgmma reads is in use for one iteration more.
         in_use = 2 if of.boxed and of.live.products else 1
         return Execution(
@@ -352,10 +355,12 @@ class Pricing:
             accesses=tiled.accesses[0],
             lines=tiled.accesses[1],
             moved=tiled.accesses[2],
+            scattered=tiled.accesses[3],
             divisions=of.divisions,
             stored_bytes=tiled.stored_bytes,
             finishing_bytes=tiled.finishing_bytes,
             emitted=tiled.emitted,
+            formed=formed[0], wide=formed[1], pieces=formed[2],
             added_bytes=tiled.added_bytes,
             zeroed_bytes=of.zeroed_bytes,
             resident=caches.running,
@@ -370,7 +375,7 @@ class Pricing:
             staggered=of.kernel.visits is not None,
             loads=max(1, len(operands)),
             per_thread=tiled.per_thread(schedule.warps),
-            tested=schedule.warpgroups > 0 and (not tiled.bare or tiled.uneven),
+            tested=schedule.warpgroups > 0 and (not tiled.in_boxes or tiled.uneven),
             stepped=of.stepped,
             late=tiled.late(schedule.warps) if of.stepped else 0.0,
             joins=of.joins if of.stepped else 0,

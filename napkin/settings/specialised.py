@@ -80,6 +80,7 @@ def best_specialised(alone: Choice, dtype: str, machine: Machine) -> Choice | No
     return None
 
 
+@lru_cache(maxsize=256)
 def launched(alone: Choice, dtype: str, machine: Machine) -> Choice:
     """A kernel as it runs on tensors that descriptors serve, as the search prices it. Of kernels
     that only add products up, warp-specialised CTAs take about as long: they are priced as they
@@ -114,7 +115,9 @@ def may_specialise(kernel: Kernel, dtype: str, machine: Machine) -> bool:
         return False
     streams = live_set(kernel).products and kernel.stream.axes
     lying = all(own_type(a.leaf) in {"", "fp8", "fp32"} for a in kernel.reads)
-    return bool(streams) and not kernel.paired and lying
+    emitted = {e.output for p in kernel.stream.passes for e in p.emits}
+    alone = not (kernel.part or kernel.merges) and emitted.issuperset(kernel.added)
+    return bool(streams) and alone and lying
 
 
 def specialised_choices(
@@ -190,6 +193,8 @@ def _priced(pricing: Pricing, program: Program, machine: Machine) -> Iterator[Ch
         for stages in range(DEEPEST, STAGES - 1, -1) if added else (STAGES,):
             schedule = specialised(program.tiles, groups, axis, stages, described, lasting)
             cta = SpecialisedCta(replace(program, schedule=schedule))
+            if len(cta.crossing) < len(program.adds):  # its sums have no part for each of so many
+                break
             shared = shared_of(cta)
             if shared <= machine.shared_per_block and registers_of(cta) <= register_budget(cta):
                 yield replace(pricing.at(schedule), shared=shared)

@@ -12,6 +12,8 @@ from napkin.count.matrix_products import (
     as_written,
     copies,
     fed,
+    forms,
+    in_pieces,
     issued,
     readings,
     turns,
@@ -23,7 +25,7 @@ from napkin.count.starting_order import Order
 from napkin.count.work import Count
 from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.ir.node import Node
-from napkin.ir.types import stored_bytes
+from napkin.ir.types import STORAGE, stored_bytes
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
 from napkin.lower.program import looped
 from napkin.schedule import Schedule
@@ -57,6 +59,9 @@ ROW_SHARE, PER_THREAD_SHARE, OVERHEAD_ROWS = 115, 75, 14
 """Registers of a thread where nothing is multiplied: of its tiles, in percent, those of folds that
 lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of what Triton 3.6
 takes for sm_90, two excepted; for lanes within 30 of 60 tiles."""
+
+WIDE = 32
+"""Bits of a value that a product takes in fewer."""
 
 _Work = tuple[dict[str, float], dict[str, float]]
 """Operations per pipe: of all that is done, and of what is done after the loops."""
@@ -97,13 +102,24 @@ class Tiled(Asked):
         return max(registers, tile_bytes(live, self.tiles, self.of.item, again))
 
     @cached_property
+    def finishing_registers(self) -> int:
+        """Bytes of registers after the loops: their results, beside all that is read then."""
+        states = sum(extent(axes, self.tiles) for axes in self.of.live.states)
+        return 4 * states + self.finishing_bytes // self.groups
+
+    @cached_property
     def bare(self) -> bool:
         """Whether loops have neither addresses nor masks, but in few chunks."""
+        return self.in_boxes and not self.of.kernel.added
+
+    @cached_property
+    def in_boxes(self) -> bool:
+        """Whether loops read by boxes, and test few chunks."""
         live = self.of.live
         axes = {a for _, axes in live.streamed_operands for a in axes}
         boxed = self.of.boxed and bool(axes) and not live.windowed and not self.of.computes
         fit = all(self.tiles[a] <= MAX_BOX for a in axes)
-        return boxed and not self.of.kernel.added and fit and self._tested < FEW
+        return boxed and fit and self._tested < FEW
 
     @cached_property
     def uneven(self) -> bool:
@@ -273,6 +289,19 @@ class Tiled(Asked):
     def rows(self) -> int:
         """Of the smallest product; 0 where there is none."""
         return min((as_written(p, self.tiles)[0] for p in self.of.kernel.products), default=0)
+
+    @cached_property
+    def formed(self) -> tuple[int, int, int]:
+        """Values of a chunk that are computed from readings into an operand; values of 4 bytes that
+        these are computed from; and values of operands that come to registers in pieces."""
+        carried, tiles = self.of.kernel.stream.carried, self.tiles
+        sides = [(p, s) for p in self.of.kernel.products for s in (0, 1) if carried(p.spans[s])]
+        found = [(p, s) for p, s in sides if forms(p, s)]
+        read = {n for p, s in found for n in readings(p.sides[s])}
+        wide = [n for n in read if STORAGE[self.of.dtypes[tensor_of(n)]].bits == WIDE]
+        pieces = [(p, s) for p, s in sides if in_pieces(p, s, tiles)]
+        whole, parts = (sum(extent(p.spans[s], tiles) for p, s in x) for x in (found, pieces))
+        return whole, sum(extent(n.axes, tiles) for n in wide), parts
 
     def waited(self, stages: int, warps: int) -> int:
         """Matrix instructions of a chunk that a warpgroup waits for one by one."""

@@ -9,9 +9,12 @@ and which launches it is about, so that one made for an older kernel is found ou
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from napkin.diagram.diagram import Diagram
@@ -36,6 +39,9 @@ from napkin.show.tables import (
     table_text,
     verdict_rows,
 )  # fmt: skip
+
+PROCESSES = 8
+"""Processes that compare diagrams, at most: each holds one diagram's plans at a time."""
 
 MACHINES = ("a100", "h100")
 """Machines that kernels are kept for: one whose products read shared memory through registers, and
@@ -150,25 +156,45 @@ def compare(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
             f"there is no folder {out} to compare with; go to the folder that holds it, or write "
             "--out DIR"
         )
-    wrong: list[str] = []
+    bad = [name for name in (COSTS, VERDICTS) if read_table(out / name) is None]
+    wrong = [f"{out / name}: is no table of costs or verdicts" for name in bad]
     made = set[str]()
-    tables = {name: read_table(out / name) for name in (COSTS, VERDICTS)}
-    bad = [name for name, rows in tables.items() if rows is None]
-    wrong += [f"{out / name}: is no table of costs or verdicts" for name in bad]
-    for i, d in enumerate(found):
-        files = {f"{d.name}/diagram.svg": _drawing(d)}
-        for j, on in enumerate(MACHINES):
-            title = f"{d.name} on {on}"
-            tell(title, i * len(MACHINES) + j, len(found) * len(MACHINES))
-            plan = _plan(d, on)
-            if plan is None:
-                continue
-            files |= plan_files(plan)
-            wrong += [f"{out / name}: {title} {what}" for name, what in _stale(plan, tables)]
+    each = _each(partial(_compared, out), list(wanted or names()))
+    for i, (files, differing) in enumerate(each):
+        tell(f"{found[i].name}: compared", i, len(found))
         made.update(files)
-        wrong += _differing(out, files)
+        wrong += differing
     wrong += _left_over(out, found, not wanted, made)
     return Outcome((), tuple(wrong))
+
+
+def _each(
+    work: Callable[[str], tuple[list[str], list[str]]], names: Sequence[str]
+) -> Iterator[tuple[list[str], list[str]]]:
+    """What comes of work on each name, in order, found by several processes where there are several
+    names."""
+    processes = min(PROCESSES, os.cpu_count() or 1, len(names))
+    if processes < 2:
+        yield from map(work, names)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield from pool.map(work, names)
+
+
+def _compared(out: Path, name: str) -> tuple[list[str], list[str]]:
+    """The files of a diagram, and which differ."""
+    d = load(name)
+    files = {f"{d.name}/diagram.svg": _drawing(d)}
+    tables = {table: read_table(out / table) for table in (COSTS, VERDICTS)}
+    wrong: list[str] = []
+    for on in MACHINES:
+        plan = _plan(d, on)
+        if plan is not None:
+            files |= plan_files(plan)
+            wrong += [
+                f"{out / table}: {d.name} on {on} {what}" for table, what in _stale(plan, tables)
+            ]
+    return list(files), wrong + _differing(out, files)
 
 
 def runs(d: Diagram, on: str) -> bool:

@@ -40,12 +40,16 @@ class Execution:
         singles: values of streamed operands that are loaded one by one, and not ahead.
         accesses: loads and stores of whole warps, of what no tensor descriptor serves.
         lines: lines of L1 that these touch.
+        scattered: of these, those beyond what the bytes would fill that are moved.
         moved: values that these move, each of which is converted and has a place in a mask.
         divisions: whole-number divisions by numbers that are known at run time, of a group.
         stored_bytes: bytes that are written after the loops.
         finishing_bytes: bytes that are read after the loops.
         added_bytes: bytes of what groups add to what memory holds.
         emitted: values that loops of products store, chunk by chunk.
+        formed: values that are computed from readings into operands of products.
+        wide: values of 4 bytes that these are computed from.
+        pieces: of what is computed so, what comes to a warpgroup's registers in pieces.
         zeroed_bytes: bytes of zeros that are written before, in a launch of their own.
         groups: program instances; the last wave of them may leave multiprocessors idle.
         resident: program instances that one multiprocessor has room for at once.
@@ -79,12 +83,16 @@ class Execution:
     singles: float = 0.0
     accesses: float = 0.0
     lines: float = 0.0
+    scattered: float = 0.0
     moved: float = 0.0
     divisions: int = 0
     stored_bytes: float = 0.0
     finishing_bytes: float = 0.0
     added_bytes: float = 0.0
     emitted: float = 0.0
+    formed: float = 0.0
+    wide: float = 0.0
+    pieces: float = 0.0
     zeroed_bytes: float = 0.0
     resident: int = 1
     chunks: int = 0

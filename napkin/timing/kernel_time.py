@@ -45,7 +45,7 @@ from napkin.timing.execution import (
     Time,
     arithmetic_rate,
 )
-from napkin.timing.queueing import cycle
+from napkin.timing.queueing import blended, cycle
 from napkin.timing.warp_specialised import ARRIVAL, adding, specialised_time
 
 EVERY = 2
@@ -67,10 +67,6 @@ MOVES = frozenset({DRAM, L2, ACCESSES, ADDITIONS, L1})
 
 ROUNDING = 1e-12
 """What rounding may add to seconds that are nowhere more."""
-
-BLEND = 4
-"""How nearly two that go on together take what the longer one takes, where both take about as long:
-the power of which both are summed."""
 
 
 def predict(
@@ -131,7 +127,8 @@ def at_least(
     whatever else it does, `predict` hides none of these."""
     c = Constants.of(machine)
     product = multiplied / (c.tensor_share * machine.peak(dtype)) if multiplied else 0.0
-    additions = added / (c.l2_adds * machine.l2_rate)
+    share = max(c.l2_adds, c.l2_bulk_adds) if machine.target.has_warpgroups else c.l2_adds
+    additions = added / (share * machine.l2_rate)
     return max(moved / (c.dram_share * machine.dram_rate), product, additions) + c.launch
 
 
@@ -166,8 +163,8 @@ class Waves:
         out = {k: v * self._idle for k, v in looped.items()} | self.transfer(self._idle)
         if self._loop == ITERATIONS and run.pipelined:
             out[ARRIVAL] = self._waves * run.chunks * self.arrival
-        if run.waits:
-            busy, waited = self._group
+        busy, waited = self._group
+        if waited:
             product = next(iter(self.computing.values())) * self.machine.sms / run.groups
             each = cycle(run.resident, (product, busy - product), waited)
             out[LATENCY] = self._busiest / run.resident * each
@@ -193,13 +190,14 @@ class Waves:
         share = c.l2_apart if run.staggered else c.l2_share
         crossing = run.inner_bytes + c.partial * run.partial_bytes
         pipes = {L2: crossing / (share * machine.l2_rate) * idle}
-        # L1 looks up a line a clock.
-        clocks = max(run.accesses * c.access, run.lines)
+        # L1 looks up a line a clock; one that few bytes are read of takes longer.
+        clocks = max(run.accesses * c.access, run.lines + c.scattered * run.scattered)
         accesses = clocks / (machine.sms * machine.clock) * idle
         if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
             pipes[ACCESSES] = accesses
         if run.added_bytes:
-            pipes[ADDITIONS] = run.added_bytes / (c.l2_adds * machine.l2_rate) * idle
+            rate = c.l2_bulk_adds if run.schedule.warpgroups else c.l2_adds
+            pipes[ADDITIONS] = run.added_bytes / (rate * machine.l2_rate) * idle
         busy = min(max(run.groups, 1), machine.sms)
         pipes[DRAM] = run.outer_bytes / min(c.dram_share * machine.dram_rate, c.streamed * busy)
         if run.cached_bytes:
@@ -235,6 +233,8 @@ class Waves:
             # A warpgroup turns what it stores from the layout of its products to that of rows.
             emitted = run.emitted if run.rows >= WARPGROUP_ROWS else 0.0
             seconds += c.emitted * emitted / arithmetic_rate(machine)
+            clocks = c.formed * run.formed + c.wide * run.wide + c.pieces * run.pieces
+            seconds += clocks / (machine.sms * machine.clock)
         if not run.waits:
             each = c.chain_iteration if run.chained else c.iteration
             each += run.serial * c.serial / machine.clock
@@ -313,7 +313,11 @@ class Waves:
         busy = self._iterations * self.machine.sms / run.groups
         if not run.chunks:  # nothing starts before all of it is there
             busy += run.inner_bytes / run.groups / c.streamed
-        return busy, run.chunks * run.loads * c.wait if run.waits else 0.0
+        if run.waits:
+            return busy, run.chunks * run.loads * c.wait
+        # Its next chunk is asked for as its products end, which read where that will lie.
+        behind = run.chained and run.formed and run.schedule.stages == 2
+        return busy, run.chunks * c.arrival if behind else 0.0
 
     @property
     def arrival(self) -> float:
@@ -342,11 +346,8 @@ class Waves:
         slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
         few = max(1.0, EVERY * SCHEDULERS / (run.resident * run.schedule.warps))
         arithmetic = few * slots / arithmetic_rate(machine) * machine.sms / run.groups
-        return products + arithmetic, run.stored_bytes / run.groups / c.streamed
-
-
-def _blended(one: float, other: float) -> float:
-    return (one**BLEND + other**BLEND) ** (1 / BLEND)
+        moved = run.stored_bytes + c.finishing * run.finishing_bytes
+        return products + arithmetic, moved / run.groups / c.streamed
 
 
 def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str, float]) -> Time:
@@ -381,9 +382,9 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     of_one = *stations[:2], few * stations[2]
     alone = max(of_one) if run.pipelined else sum(of_one)
     # One warp computes beside what it waits for; before barriers of several, nothing is computed.
-    alone = waits + (_blended(alone, late) if run.schedule.warps == 1 else alone + late)
+    alone = waits + (blended(alone, late) if run.schedule.warps == 1 else alone + late)
     busiest = run.resident * (max(stations) + exposed)
-    one = _blended(alone, busiest)
+    one = blended(alone, busiest)
     rounds = max(1.0, groups / (machine.sms * run.resident))
     left = c.uneven / (run.chunks if run.pipelined and run.chunks else 1)
     seconds = rounds * one + left * busiest

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+BLEND = 4
+"""How nearly two that go on together take what the longer one takes, where both take about as long:
+the power of which both are summed."""
+
 
 def cycle(groups: int, stations: Sequence[float], delay: float) -> float:
     """Seconds of one round of each of several like groups of one multiprocessor, by mean value
@@ -21,3 +25,8 @@ def cycle(groups: int, stations: Sequence[float], delay: float) -> float:
         out = delay + sum(there)
         waiting = [n * t / out if out else 0.0 for t in there]
     return out
+
+
+def blended(one: float, other: float) -> float:
+    """Seconds of two that go on together."""
+    return (one**BLEND + other**BLEND) ** (1 / BLEND)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import Machine
-from napkin.timing.execution import DRAM, IMBALANCE, L2, Execution, Time
+from napkin.timing.execution import ADDITIONS, DRAM, IMBALANCE, L2, Execution, Time
 from napkin.timing.queueing import cycle
 
 ARRIVAL = "prefetch latency"
@@ -89,7 +89,10 @@ def specialised_time(
     # Where the longest start first, the last to start are as short as those are long.
     last = min(1.0, max(0.0, 2.0 - run.longest))
     idle = 1.0 + (busiest * machine.sms / run.groups - 1.0) * last
-    pipes = {**computing, TENSOR: iterations * idle + busiest * c.specialised_start, **transfer}
+    # Each chunk's sums wait for all warpgroups, and its place for the sums before to have left.
+    adds = c.specialised_adds * transfer.get(ADDITIONS, 0.0)
+    own = iterations * idle + busiest * c.specialised_start + adds
+    pipes = {**computing, TENSOR: own, **transfer}
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest]
     alone = iterations * machine.sms / run.groups * run.longest + c.specialised_start

@@ -180,6 +180,24 @@ def test_a_kernel_of_warpgroups_that_is_stale(napkin: Callable[..., Any], here: 
     assert "generated/matmul/a100/warpgroups.py: left over; delete it" in found.err
 
 
+def test_several_diagrams_are_compared_each_with_its_own_files(
+    napkin: Callable[..., Any], here: Path
+) -> None:
+    napkin("generate", "matmul")
+    napkin("generate", "softmax")
+    assert napkin("generate", "--check", "matmul", "softmax").status == 0
+    (here / "generated" / "softmax" / "diagram.svg").write_text("")
+    path = here / "generated" / "matmul" / "h100" / "kernel.py"
+    path.write_text(path.read_text() + "\n")
+    found = napkin("generate", "--check", "softmax", "matmul")
+    assert found.status == 1
+    said = [line.strip() for line in found.err.splitlines() if "differs" in line]
+    assert said[-2:] == [
+        "generated/softmax/diagram.svg: differs",
+        "generated/matmul/h100/kernel.py: differs",
+    ]
+
+
 def test_rows_of_a_diagram_that_is_gone(
     napkin: Callable[..., Any], here: Path, monkeypatch
 ) -> None:

@@ -14,7 +14,7 @@ from napkin.algebra import rule
 from napkin.derive.exponents import Exponents
 from napkin.diagram.diagram import Diagram
 
-SIZES = {"n": 3, "x": 12}
+SIZES = {"n": 3, "x": 12, "d": 2}
 
 
 def largest(T: Any) -> Any:
@@ -53,8 +53,13 @@ def where_one_is_seen(X: Any, Y: Any) -> Any:
     return nk.reduce(nk.where(Y > 0, nk.exp(X - top), 0.0), "sum", over="x")
 
 
+@nk.diagram("n x, x d -> n")
+def of_more_axes_than_the_exponent(X: Any, V: Any) -> Any:
+    return nk.reduce(V * nk.exp(X - largest(2 * X)), "sum", over="x d")
+
+
 EVERY = [below_the_largest_of_twice, below_a_mean, below_a_sum, below_the_largest_of_others,
-         entropy_below_twice, where_one_is_seen]  # fmt: skip
+         entropy_below_twice, where_one_is_seen, of_more_axes_than_the_exponent]  # fmt: skip
 
 
 @pytest.mark.parametrize("diagram", EVERY, ids=lambda d: d.name)
@@ -62,8 +67,7 @@ EVERY = [below_the_largest_of_twice, below_a_mean, below_a_sum, below_the_larges
 def test_a_chunk_far_below_the_rest_is_no_infinity(diagram: Diagram, first: float) -> None:
     rng = np.random.default_rng(5)
     X = np.where(np.arange(12) < 5, first, 300.0) + rng.normal(size=(3, 12))
-    Y = rng.normal(size=(3, 12))
-    arrays = {"X": X, "Y": Y}
+    arrays = {"X": X, "Y": rng.normal(size=(3, 12)), "V": rng.normal(size=(12, 2))}
     arrays = {str(n.params[0]): arrays[str(n.params[0])] for n in diagram.inputs}
     kernel = diagram.stream("x").kernel
     assert len(kernel.stream.passes) == 1

@@ -17,10 +17,12 @@ SIZES |= {"q0": 9, "q1": 8, "x0": 9, "x1": 8}
 OWN = {
     "bigbird": {"q": 750, "x": 750, "m": 12},
     "block_local": {"q": 301, "x": 301},
+    "blockwise_fp8_linear": {"g": 3},
     "causal_attention": {"q": 11, "x": 11},
     "conv1d": {"i": 11, "w": 3, "c": 4, "o": 5},
     "conv2d": {"b": 2, "i": 9, "j": 8, "u": 3, "v": 3, "c": 4, "o": 5},
     "document_attention": {"q": 53, "x": 53, "n": 6},
+    "elman_network": {"d": 4, "k": 4},
     "longformer": {"q": 702, "x": 702},
     "grouped_experts": {"t": 7, "m": 5, "b": 4, "s": 3, "e": 3, "f": 6, "n": 8, "k": 2},
     "mixture_of_experts": {"t": 7, "m": 5, "e": 4, "s": 3, "f": 6, "n": 8, "k": 2},
@@ -32,6 +34,7 @@ OWN = {
     "rotary_attention": {"d": 8},
     "sliding_attention": {"q": 530, "x": 530},
     "sparse_transformer_strided": {"q": 211, "x": 211},
+    "state_space_dual": {"p": 3},
     "streaming_llm": {"q": 541, "x": 541},
     "triangle_multiplication": {"i": 5, "j": 5},
 }

@@ -279,18 +279,6 @@ def gated_attention(Q, K, V, X, W):
     return nk.contract(P, V, over="x") * nk.sigmoid(nk.contract(X, W, over="m"))
 
 
-def _projected(q: Numbers, k: Numbers, v: Numbers, w: Numbers) -> Numbers:
-    return np.einsum("hqd,hdm->qm", soft(dense(q, k)) @ v, w)
-
-
-@compared(_projected, h=2, q=6, x=7, d=4, m=5)
-@nk.diagram("h q d, h x d, h x d, h d m -> q m", sizes=dict(h=16, q=4096, x=4096, d=128, m=2048))
-def attention_output(Q, K, V, W):
-    """Heads and the product that joins them (arXiv 1706.03762, section 3.2.2)."""
-    heads = nk.contract(nk.softmax(scored(Q, K), over="x"), V, over="x")
-    return nk.contract(heads, W, over="h d")
-
-
 def _qk_norm(q: Numbers, k: Numbers, v: Numbers, g: Numbers, e: Numbers) -> Numbers:
     return soft(dense(rows_rms(q, 1e-6) * g, rows_rms(k, 1e-6) * e)) @ v
 

@@ -172,21 +172,6 @@ def asymmetric_four_bit_linear(X, W, S, Z):
     return nk.contract(X, (W - Z) * S, over="g b")
 
 
-def _blocks(x: Numbers, w: Numbers, sx: Numbers, sw: Numbers) -> Numbers:
-    return np.einsum("agb,cgb,ga,gc->ac", x, w, sx, sw)
-
-
-@compared(_blocks, ranges={"X": (-4, 4), "W": (-4, 4)}, a=3, g=2, b=4, c=5)
-@nk.diagram(
-    "a g b:fp8, c g b:fp8, g a:fp32, g c:fp32 -> a c",
-    sizes=dict(a=4096, g=56, b=128, c=4096),
-)
-def blockwise_fp8_linear(X, W, SX, SW):
-    """fp8 products with a scale for each 128 numbers (DeepSeek-V3, arXiv 2412.19437, 3.3); those of
-    a column of blocks lie side by side, as the kernels of libraries take them."""
-    return nk.contract(nk.contract(X, W, over="b"), SX, SW, over="g")
-
-
 def _nf4(x: Numbers, w: Numbers, t: Numbers, s: Numbers) -> Numbers:
     return np.einsum("agb,cgb->ac", x, taken(t, w) * s[..., None])
 

@@ -89,18 +89,6 @@ def _mamba2(x: Numbers, dt: Numbers, a: Numbers, b: Numbers, c: Numbers) -> Numb
     return np.einsum("bthpn,btn->bthp", stepped(decay, fed), c)
 
 
-@compared(_mamba2, ranges={"D": (0.0, 1.0), "A": (-1.0, 0.0)}, b=2, t=5, h=2, p=3, n=4)
-@nk.diagram(
-    "b t h p, b t h, h, b t n, b t n -> b t h p",
-    sizes=dict(b=4, t=2048, h=32, p=64, n=64),
-)
-def state_space_dual(X, D, A, B, C):
-    """The recurrent form of Mamba-2 (arXiv 2405.21060)."""
-    decay = nk.exp(D * A)
-    H = nk.scan(lambda h: decay * h + D * X * B, 0.0, along="t")
-    return nk.contract(C, H, over="n")
-
-
 def _mamba2_chunks(x: Numbers, dt: Numbers, a: Numbers, b: Numbers, c: Numbers) -> Numbers:
     rows = [v.reshape(len(v), -1, *v.shape[3:]) for v in (x, dt, b, c)]
     return _mamba2(rows[0], rows[1], a, rows[2], rows[3]).reshape(x.shape)
@@ -236,19 +224,6 @@ def delta_rule_step(S, K, V, B):
     return S + B * K * (V - seen)
 
 
-def _gla(q: Numbers, k: Numbers, v: Numbers, g: Numbers) -> Numbers:
-    fed = k[..., None] * v[:, :, None]
-    return np.einsum("htk,htkv->htv", q, stepped(sigmoid(g)[..., None], fed))
-
-
-@compared(_gla, h=2, t=5, k=3, v=4)
-@nk.diagram("h t k, h t k, h t v, h t k -> h t v", sizes=dict(h=32, t=1024, k=64, v=64))
-def gated_linear_attention(Q, K, V, G):
-    """Linear attention with a decay for each key number, as a scan (arXiv 2312.06635)."""
-    state = nk.scan(lambda h: nk.sigmoid(G) * h + K * V, 0.0, along="t")
-    return nk.contract(Q, state, over="k")
-
-
 def _ssm(
     x: Numbers, h: Numbers, a: Numbers, b: Numbers, c: Numbers, d: Numbers
 ) -> tuple[Numbers, Numbers]:
@@ -309,18 +284,6 @@ def prefix_sums(X):
 def recursive_filter(X, pole=0.999):
     """A filter with one pole over one long signal (Oppenheim and Schafer, chapter 6)."""
     return nk.scan(lambda h: pole * h + X, 0.0, along="n")
-
-
-def _elman(x: Numbers, w: Numbers) -> Numbers:
-    return states(lambda h, x: np.tanh(h @ w + x), np.zeros(x[:, 0].shape), x)
-
-
-@compared(_elman, b=3, t=5, d=4, k=4)
-@nk.diagram("b t d, d k -> b t d", sizes=dict(b=64, t=512, d=256, k=256))
-def elman_network(X, W):
-    """A network with a tanh in its state (Elman, 1990): no two steps are joined."""
-    moved = lambda h: nk.contract(h, W, over="d").rename(k="d")  # noqa: E731
-    return nk.scan(lambda h: nk.tanh(moved(h) + X), 0.0, along="t", axes="d")
 
 
 def _lstm_layer(z: Numbers, u: Numbers) -> tuple[Numbers, Numbers]:

@@ -113,6 +113,34 @@ def gated_delta_rule(q: Array, k: Array, v: Array, a: Array, b: Array) -> Array:
     return out * k.shape[3] ** -0.5
 
 
+def gated_linear_attention(q: Array, k: Array, v: Array, g: Array) -> Array:
+    h, out = np.zeros((len(q), k.shape[2], v.shape[2])), np.empty(v.shape)
+    for t in range(q.shape[1]):
+        h = h / (1 + np.exp(-g[:, t, :, None])) + k[:, t, :, None] * v[:, t, None]
+        out[:, t] = np.einsum("hk,hkv->hv", q[:, t], h)
+    return out
+
+
+def state_space_dual(x: Array, d: Array, a: Array, b: Array, c: Array) -> Array:
+    d, h, out = (
+        np.log(1 + np.exp(d)),
+        np.zeros((len(x), *x.shape[2:], b.shape[2])),
+        np.empty(x.shape),
+    )
+    for t in range(x.shape[1]):
+        fed = (d[:, t, :, None] * x[:, t])[..., None] * b[:, t, None, None]
+        h = np.exp(-d[:, t] * np.exp(a))[..., None, None] * h + fed
+        out[:, t] = np.einsum("bn,bhpn->bhp", c[:, t], h)
+    return out
+
+
+def elman_network(x: Array, w: Array) -> Array:
+    h, out = np.zeros((len(x), x.shape[2])), np.empty(x.shape)
+    for t in range(x.shape[1]):
+        out[:, t] = h = np.tanh(h @ w / math.sqrt(len(w)) + x[:, t])
+    return out
+
+
 def selective_scan(d: Array, a: Array, b: Array, c: Array, x: Array) -> Array:
     d, h, out = np.log(1 + np.exp(d)), np.zeros((len(d), *a.shape)), np.empty(d.shape)
     for t in range(d.shape[1]):
@@ -317,15 +345,18 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "adamw": adamw,
     "attention": attention,
     "attention_fp8_kv": attention,
+    "attention_output": lambda q, k, v, w: np.einsum("hqd,hdm->qm", attention(q, k, v), w),
     "bigbird": bigbird,
     "bilinear_form": lambda x, w, y: ((x @ w) * y).sum(-1),
     "block_local": block_local,
+    "blockwise_fp8_linear": lambda x, w, sx, sw: np.einsum("agb,cgb,ga,gc->ac", x, w, sx, sw),
     "causal_attention": lambda q, k, v: seen_attention(q, k, v, np.tri(len(q)) > 0),
     "conv1d": convolution,
     "conv2d": convolution,
     "cross_entropy": cross_entropy,
     "decode_attention": decode_attention,
     "document_attention": document_attention,
+    "elman_network": elman_network,
     "gelu_matmul": lambda a, b: gelu(a) @ b,
     "grouped_query_attention": grouped_query_attention,
     "l1_attention": l1_attention,
@@ -360,6 +391,8 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "sample_token": sample_token,
     "gated_delta_rule": gated_delta_rule,
     "selective_scan": selective_scan,
+    "gated_linear_attention": gated_linear_attention,
+    "state_space_dual": state_space_dual,
     "rmsnorm_residual": lambda x, r, g: (x + r, rmsnorm(x + r, g)),
     "rotary_attention": rotary_attention,
     "sliding_attention": sliding,
@@ -367,7 +400,11 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "softmax": normal,
     "sparse_transformer_strided": sparse_transformer_strided,
     "spherical_attention": spherical_attention,
+    "squared_distances": lambda x, y: ((x[:, None] - y) ** 2).sum(-1),
     "streaming_llm": streaming_llm,
+    "tensor_train": lambda x, y, z, a, b, c: np.einsum(
+        "ni,ia,nj,ajb,nk,bk->n", x, a, y, b, z, c, optimize=True
+    ),
     "top_experts": top_experts,
     "swiglu_gradient": swiglu_gradient,
     "rmsnorm_gradient": rmsnorm_gradient,

@@ -147,13 +147,6 @@ def code_mismatches(Q, X):
     return nk.reduce(nk.where(Q != X, 1, 0), "sum", over="m")
 
 
-@compared(lambda x, y: ((x[:, None] - y) ** 2).sum(-1), n=5, m=4, d=3)
-@nk.diagram("n d, m d -> n m", sizes=dict(n=8192, m=8192, d=128))
-def squared_distances(X, Y):
-    """Squared distances of all pairs, by their differences (Faiss, arXiv 2401.08281)."""
-    return nk.reduce((X - Y) ** 2, "sum", over="d")
-
-
 def _kmeans(x: Numbers, c: Numbers) -> Numbers:
     return ((x[:, None] - c) ** 2).sum(-1).argmin(1)
 

@@ -214,19 +214,6 @@ def tensor_ring(A, B, C):
     return nk.contract(A, B, C, over="a b c")
 
 
-def _train(x: Numbers, y: Numbers, z: Numbers, a: Numbers, b: Numbers, c: Numbers) -> Numbers:
-    return np.einsum("ni,ia,nj,ajb,nk,bk->n", x, a, y, b, z, c)
-
-
-@compared(_train, n=3, i=2, j=3, k=4, a=2, b=3, slow=True)
-@nk.diagram(
-    "n i, n j, n k, i a, a j b, b k -> n", sizes=dict(n=65536, i=32, j=32, k=32, a=32, b=32)
-)
-def tensor_train(X, Y, Z, A, B, C):
-    """A form of three vectors in a row, its coefficients a train of cores (arXiv 1605.03795)."""
-    return nk.contract(X, A, Y, B, Z, C, over="i j k a b")
-
-
 def _mahalanobis(x: Numbers, m: Numbers, p: Numbers) -> Numbers:
     d = x - m
     return np.einsum("ni,ij,nj->n", d, p, d)

@@ -11,7 +11,7 @@ import candidates
 import numpy as np
 from filled import arrays as fill
 from handmade import by_hand
-from in_numpy import awaits, execute
+from in_numpy import ahead, awaits, execute
 from judged import COUNTS, Failure, Found, differing, error, worst
 from programs import Program
 from sized import fit, shrunk
@@ -26,7 +26,7 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import why_not_parted
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import aligned, evaluate
-from napkin.ir.node import postorder
+from napkin.ir.node import Node, postorder
 from napkin.ir.slotted import guard
 from napkin.plan.segments import Memo
 
@@ -158,9 +158,13 @@ class _Algebra:
         node_of = candidates.node_of(run.pieces)
         laid = {o.name: o.axes for o in run.pieces.outputs}
         for known, form in run.segment.runs:
-            if (known, form.tensors) in self.seen:
+            held = tuple(node_of.get(t, t) for t in form.tensors)
+            under = postorder(n for n in held if isinstance(n, Node))
+            key = known, held, frozenset((a, sizes[a]) for n in under for a in n.axes)
+            if key in self.seen:  # the same kernels on the same arrays, by whatever names
                 continue
-            self.seen.add((known, form.tensors))
+            self.seen.add(key)
+            ready: dict[Node, np.ndarray] = {}
             ours = dict(zip(known.first.tensors, form.tensors, strict=True))
             for kernel in known.search.kernels:
                 read = {t: node_of[ours[t]] for t in _read(kernel) if ours[t] in node_of}
@@ -177,7 +181,8 @@ class _Algebra:
                 }
                 about = f"{term.law}; terms {run.first}..{run.last}; {labels(kernel)}"
                 try:
-                    _Candidate(kernel, arrays, sizes, self.scalars, about).check(wanted, self.rng)
+                    tried = _Candidate(kernel, arrays, sizes, self.scalars, about, ready)
+                    tried.check(wanted, self.rng)
                 except Found as found:
                     self.failed.append(found.failure)
 
@@ -188,16 +193,17 @@ def _read(kernel: Kernel) -> set[str]:
 
 
 class _Candidate:
-    """One labelled kernel, and what it reads."""
+    """One labelled kernel, what it reads, and values of terms that others on it had, too."""
 
-    def __init__(self, kernel: Kernel, arrays, sizes, scalars, about: str) -> None:
+    def __init__(self, kernel: Kernel, arrays, sizes, scalars, about: str, ready=None) -> None:
         self.kernel, self.arrays, self.sizes = kernel, arrays, sizes
         self.scalars, self.about = scalars, about
+        self.ready: dict[Node, np.ndarray] = {} if ready is None else ready
 
     def check(self, wanted: Mapping[str, np.ndarray], rng: random.Random) -> None:
         """Run at some tiles."""
         tiles = candidates.tiling(self.kernel, self.sizes, rng)
-        ran = execute(self.kernel, self.arrays, self.sizes, tiles, self.scalars)
+        ran = execute(self.kernel, self.arrays, self.sizes, tiles, self.scalars, self.ready)
         for name, want in wanted.items():
             off = error(ran.outputs[name], want)
             if off > TOLERANCE and off > self._allowed(tiles, name):
@@ -245,7 +251,8 @@ class _Candidate:
         parts = [range(min(k * share, length), min((k + 1) * share, length)) for k in range(3)]
         read = [a.leaf for a in kernel.reads if not awaits(a.leaf)]
         tables = candidates.read_by(kernel, self.arrays)
-        bind = tables | dict(zip(read, evaluate(read, tables, sizes, scalars), strict=True))
+        reads = dict(zip(read, evaluate(read, tables, sizes, scalars), strict=True))
+        bind = tables | reads | ahead(kernel, stream.axes, reads, sizes, scalars, self.ready)
         joined = start(step, known)
         for part in parts:
             chunk = {stream.axes[0]: part}

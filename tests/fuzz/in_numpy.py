@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,11 +20,13 @@ from napkin.count.memory import alive
 from napkin.count.traffic import Direction
 from napkin.count.visited import chunks as visited_chunks
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
-from napkin.ir.evaluate import Array, aligned, aligned_to, evaluate
-from napkin.ir.node import Node, postorder
+from napkin.ir.evaluate import Array, aligned, aligned_to, evaluate, needs
+from napkin.ir.node import CONSTANTS, REDUCTIONS, Node, over, postorder
+from napkin.ir.operators import POINTWISE
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import guard, read_slots
 from napkin.ir.taking import own_axes, reading_of, table_of, taken_of
+from napkin.ir.walk import ordered
 
 Box = Mapping[str, range]
 """Positions along each axis that is cut."""
@@ -51,10 +53,16 @@ def execute(
     sizes: Mapping[str, int],
     tiles: Mapping[str, int],
     scalars: Mapping[str, float] | None = None,
+    known: dict[Node, Array] | None = None,
 ) -> Execution:
-    """Run a kernel with given tile sizes on float64 arrays, by tensor name."""
+    """Run a kernel with given tile sizes on float64 arrays, by tensor name.
+
+    Args:
+        known: values of terms on these arrays that other kernels had, too; more are added.
+    """
     out = Execution({o.name: np.full([sizes[a] for a in o.axes], np.nan) for o in kernel.origin})
     steps = {s.residue: s.step for s in kernel.splits}
+    known = {} if known is None else known
     for place in itertools.product(*map(range, steps.values())):
         residues = dict(zip(steps, place, strict=True))
         views = {o.name: _slice(kernel, out.outputs[o.name], o.axes, residues)
@@ -64,7 +72,7 @@ def execute(
             for a in kernel.reads
         }
         run = _Run(kernel, kernel.sized(sizes), tiles, scalars or {}, residues, tables,
-                   Execution(views, out.moved, out.peak))  # fmt: skip
+                   Execution(views, out.moved, out.peak), known)  # fmt: skip
         for box in run.groups():
             run.group(box)
         out.peak = run.out.peak
@@ -78,6 +86,51 @@ def _slice(kernel: Kernel, array: Array, axes: Sequence[str], residues: Mapping[
     where = tuple(slice(residues[s.residue], None, s.step) if s else slice(None) for s in cuts)
     view = array[(*where, ...)]  # also of an array without axes
     return np.expand_dims(view, tuple(i for i, a in enumerate(axes) if a in residues))
+
+
+def ahead(
+    kernel: Kernel,
+    cut: Collection[str],
+    reads: Mapping[Node, Array],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+    known: dict[Node, Array],
+) -> dict[Node, Array]:
+    """The values on whole axes of terms that groups and chunks would each find a part of: once for
+    all of them.
+
+    Args:
+        cut: the axes that are cut.
+        reads: what each reading sees of its tensor.
+        known: values that were found before; more are added.
+    """
+    if kernel.splits or kernel.stream.twin:  # the lengths of axes differ
+        return {}
+    found = _alike_in_parts(kernel.terms, reads, frozenset(cut))
+    todo = [n for n in found if n not in known]
+    values = evaluate(todo, {**known, **reads}, sizes, scalars)
+    for n, value in zip(todo, values, strict=True):
+        known[n] = np.broadcast_to(value, [sizes[a] for a in n.axes])
+    return {n: known[n] for n in found}
+
+
+def _alike_in_parts(
+    terms: Sequence[Node], reads: Iterable[Node], cut: frozenset[str]
+) -> list[Node]:
+    """The largest terms whose value on parts of axes is a part of their value."""
+    order, alike = ordered(terms, reads), set(reads)
+    for n in order:
+        if _goes_by_positions(n, cut) and alike.issuperset(needs(n)):
+            alike.add(n)
+    read = {m for n in order if n not in alike for m in needs(n)} | set(terms)
+    return [n for n in order if n in alike and n in read and not n.constant]
+
+
+def _goes_by_positions(n: Node, cut: frozenset[str]) -> bool:
+    """Whether an operator has a value at one position from its arguments at that one."""
+    if n.op in REDUCTIONS or n.op in {"cumsum", "sort", "recurrence"}:
+        return cut.isdisjoint(over(n))
+    return n.op in POINTWISE or n.op in CONSTANTS | {"index", "ones", "listed", "keys"}
 
 
 def _states(leaf: Node) -> set[Node]:
@@ -99,6 +152,7 @@ class _Run:
     Attributes:
         most: the size of every axis, of the longest residue; `sizes` is this one's.
         reads: what each reading sees of its tensor.
+        ready: values of terms, of which groups and chunks have parts.
         late: readings at positions that a pass finds.
         columns: arrays that are alive together, where nothing is streamed.
         stays: the axes of each result that is held while a group streams.
@@ -113,6 +167,7 @@ class _Run:
         residues: Mapping[str, int],
         tables: Mapping[Node, Array],
         out: Execution,
+        known: dict[Node, Array],
     ) -> None:
         self.kernel, self.most, self.tiles, self.scalars = kernel, most, tiles, scalars
         own = {s.place: int(s.lengths(most[s.axis])[residues[s.residue]]) for s in kernel.splits}
@@ -123,6 +178,8 @@ class _Run:
         self.late = [a.leaf for a in kernel.reads if awaits(a.leaf)]
         at_once = [a.leaf for a in kernel.reads if a.leaf not in self.late]
         self.reads = {leaf: self._as_read(leaf, tables) for leaf in at_once}
+        cut = (*kernel.group, *s.axes)
+        self.ready = ahead(kernel, cut, self.reads, self.sizes, scalars, known)
 
     def _as_read(self, leaf: Node, tables: Mapping[Node, Array]) -> Array:
         """A tensor as a reading sees it: at computed positions, or at slots, spread over keys."""
@@ -161,7 +218,8 @@ class _Run:
     def group(self, box: Box) -> None:
         """What one group does."""
         kernel, s = self.kernel, self.kernel.stream
-        known = {leaf: self._part(leaf, value, box) for leaf, value in self.reads.items()}
+        whole = {**self.ready, **self.reads}
+        known = {n: self._part(n, value, box) for n, value in whole.items()}
         held = sum([self._size(axes, box) for axes in self.stays])
         for access in kernel.reads:
             if not access.loops:
@@ -196,7 +254,7 @@ class _Run:
             self._fill(e, box)
 
     def _part(self, leaf: Node, value: Array, box: Box) -> Array:
-        """What a group has of a reading."""
+        """What a group has of a reading, or of a term that is computed from readings."""
         cuts = [box[a] if a in box and a not in self.residues else None for a in leaf.axes]
         return value[tuple(slice(None) if p is None else slice(p.start, p.stop) for p in cuts)]
 

@@ -19,6 +19,7 @@ import candidates
 import drawn
 import forced
 import modes
+import numpy as np
 import pool
 import pytest
 import run
@@ -26,6 +27,7 @@ import sources
 from draw import draw
 from elsewhere import ELSEWHERE, WHY_RULE
 from handmade import by_hand
+from in_numpy import ahead, execute
 from judged import COUNTS, Failure
 from programs import Input, Keys, Program, Ref, Step
 from record import Record
@@ -371,3 +373,37 @@ def test_algebra_is_tried_at_sizes_whose_numbers_take_no_time(monkeypatch) -> No
     assert tried[0] != draw(30_000_002).sizes
     assert all(tried[0][a] <= size for a, size in draw(30_000_002).sizes.items())
     assert COUNTS["programs at smaller sizes"] == 1
+
+
+def test_only_what_goes_by_positions_is_found_ahead_of_groups_and_chunks():
+    """Scores are; what a maximum so far goes into is not, nor a sum over what is cut."""
+    kernel = by_hand_streamed()
+    sizes = {"q": 4, "x": 6, "d": 3}
+    rng = np.random.default_rng(0)
+    given = {t: rng.normal(size=[sizes[a] for a in axes]) for t, axes in READ.items()}
+    reads = {a.leaf: given[a.tensor] for a in kernel.reads}
+    found = ahead(kernel, ("q", "x"), reads, sizes, {}, {})
+    (scores,) = found
+    np.testing.assert_allclose(found[scores], given["Q"] @ given["K"].T * 3**-0.5)
+    assert not any(n.op == "state" for n in postorder([scores]))
+    assert not ahead(kernel, ("q", "x", "d"), reads, sizes, {}, {})
+
+
+def test_values_that_were_found_ahead_are_those_of_a_run_without(monkeypatch):
+    kernel = by_hand_streamed()
+    sizes, tiles = {"q": 5, "x": 7, "d": 3}, {"q": 2, "x": 3, "d": 3}
+    rng = np.random.default_rng(0)
+    given = {t: rng.normal(size=[sizes[a] for a in axes]) for t, axes in READ.items()}
+    (found,) = execute(kernel, given, sizes, tiles).outputs.values()
+    monkeypatch.setattr("in_numpy.ahead", lambda *_: {})
+    (wanted,) = execute(kernel, given, sizes, tiles).outputs.values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-13)
+
+
+READ = {"Q": "qd", "K": "xd", "V": "xd"}
+"""The arrays of attention, with their axes."""
+
+
+def by_hand_streamed():
+    """Attention that streams x."""
+    return load("attention").stream("x").group(q=2).kernel

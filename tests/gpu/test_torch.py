@@ -209,6 +209,29 @@ def test_another_device_than_the_current() -> None:
         nkt.attention(q, near, near)
 
 
+def test_graphs_of_steps_with_gradients() -> None:
+    """Two, in one pool of memory; the second after its step was called outside, too."""
+    x, gain = (t.requires_grad_() for t in (draw(2, 4, 100, 64), draw(64)))
+
+    def step() -> tuple[torch.Tensor, ...]:
+        out = nkt.attention(*[nkt.rms_norm(x, gain)] * 3, is_causal=True)
+        return torch.autograd.grad(out, (x, gain), torch.ones_like(out))
+
+    graphs, found = list[torch.cuda.CUDAGraph](), list[tuple[torch.Tensor, ...]]()
+    for i in range(2):
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[i], pool=graphs[0].pool() if i else None):
+            found.append(step())
+        step()
+    with torch.no_grad():
+        x.copy_(draw(2, 4, 100, 64))
+    wanted = step()
+    for graph, values in zip(graphs, found, strict=True):
+        graph.replay()
+        for value, expected in zip(values, wanted, strict=True):
+            close(value, expected.double())
+
+
 def test_graphs_of_inductor() -> None:
     made = nkt.NeighborhoodAttention2D(256, 4, kernel_size=7).cuda().bfloat16()
     x = draw(2, 20, 24, 256)

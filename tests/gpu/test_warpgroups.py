@@ -83,9 +83,12 @@ def test_bands_beside_plain_kernels_and_float64(
     assert off(found[0][some], scores.softmax(-1) @ V[some].double()) < 1e-2
 
 
+@pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("h", "s", "d"), [(64, 4096, 128), (128, 4096, 64), (66, 2999, 128)])
-def test_gradients_beside_plain_kernels_and_float64(h: int, s: int, d: int, causal: bool) -> None:
+def test_gradients_beside_plain_kernels_and_float64(
+    h: int, s: int, d: int, causal: bool, deterministic: bool
+) -> None:
     from napkin.torch.run import prepared
 
     @nk.diagram("h q d, h x d, h x d -> h q d")
@@ -94,7 +97,8 @@ def test_gradients_beside_plain_kernels_and_float64(h: int, s: int, d: int, caus
         return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
 
     sizes = {"h": h, "q": s, "x": s, "d": d}
-    plan = nk.derive(nk.gradient(attended), on="h100", sizes=sizes, dtype="bf16")
+    backward = nk.gradient(attended)
+    plan = nk.derive(backward, "h100", sizes, "bf16", deterministic=deterministic)
     if plan.launched is plan:
         pytest.skip("the planner takes no warp-specialised CTA here")
     made = [torch.randn(h, s, d, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
@@ -108,7 +112,7 @@ def test_gradients_beside_plain_kernels_and_float64(h: int, s: int, d: int, caus
         scores = scores.masked_fill(~seen, -torch.inf)
     exact = torch.autograd.grad(scores.softmax(-1) @ V, (Q, K, V), G)
     for a, b, c, e in zip(found, again, plain, exact, strict=True):
-        assert torch.equal(a, b)
+        assert torch.equal(a, b) or (plan.accumulates and off(a, b) < 1e-2)
         assert off(a, c) < 1e-2
         assert off(a[:1], e) < 1e-2
 

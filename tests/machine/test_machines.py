@@ -100,7 +100,7 @@ def test_a_machine_of_the_users_own(tmp_path: Path) -> None:
     text = (SHIPPED / "a100.toml").read_text()
     own = """
 [calibration]
-launch = { value = 3e-6, unit = "s", source = "measured: an empty kernel" }
+launch = { value = 4.6e-6, unit = "s", source = "measured: an empty kernel" }
 """
     price = 'price = { value = 2.5, unit = "USD/h", source = "the invoice" }'
     text = text.replace("value = 2.039e12", "value = 1.555e12") + own
@@ -245,7 +245,7 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
             "unknown key 'calibration.lanch'; did you mean 'launch'?",
         ),
         (
-            'launch = { value = 3e-6, unit = "s"',
+            'launch = { value = 4.6e-6, unit = "s"',
             'launch = { value = 3, unit = "us"',
             "launch =",
             "'calibration.launch.unit' must be \"s\", not 'us'",

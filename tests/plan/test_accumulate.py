@@ -38,8 +38,9 @@ from napkin.timing.kernel_time import predict
 def adding(rate: float) -> Machine:
     """An H100 that adds in memory at this share of the rate of L2."""
     h100 = machine("h100")
-    figure = replace(h100.calibration["l2_adds"], value=rate)
-    return replace(h100, calibration={**h100.calibration, "l2_adds": figure})
+    known = h100.calibration
+    figures = {n: replace(known[n], value=rate) for n in ("l2_adds", "l2_bulk_adds")}
+    return replace(h100, calibration={**known, **figures})
 
 
 FREE = adding(100.0)

@@ -12,7 +12,7 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
-from napkin.plan.ways import Cutting
+from napkin.plan.ways import Cutting, Way, simplest
 from napkin.settings.best import best_tiles, in_order, unpriced
 from napkin.settings.choose import Search
 from napkin.settings.labelled import least_seconds
@@ -139,3 +139,11 @@ def test_a_reduction_of_all_values_is_not_fused_with_results_as_wide_as_they_are
 def test_rows_stay_in_one_kernel_with_what_is_computed_of_them() -> None:
     for name in ("rmsnorm", "layernorm", "softmax"):
         assert len(nk.derive(load(name)).kernels) == 1
+
+
+def test_a_few_per_cent_decide_between_kernels_whose_time_is_told_well() -> None:
+    few, more = Way(1.05, 1, 0, ()), Way(1.0, 3, 0, ())
+    assert simplest([few, more]) is few
+    warpgroups = Way(1.0, 3, 0, (), specialised=0.9)
+    assert simplest([few, warpgroups]) is warpgroups
+    assert simplest([Way(1.02, 1, 0, ()), warpgroups]).kernels == 1

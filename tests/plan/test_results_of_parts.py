@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from napkin.derive.rules.part import parted
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.errors import Refusal
+from napkin.ir.rewrite import substitute
 from napkin.plan.plan import Plan
 from napkin.plan.workspace import workspace
 
@@ -123,16 +125,10 @@ def exponentials_beside_a_result(X: Any) -> Any:
     return Y, nk.reduce(Y, "logsumexp", over="n"), nk.reduce(Y, "sum", over="n")
 
 
-@pytest.mark.parametrize(
-    ("diagram", "together"),
-    [(every_monoid_beside_a_result, True), (exponentials_beside_a_result, False)],
-)
-def test_any_fold_is_merged_and_reductions_many_parts_at_once(
-    diagram: Diagram, together: bool
-) -> None:
+@pytest.mark.parametrize("diagram", [every_monoid_beside_a_result, exponentials_beside_a_result])
+def test_reductions_are_merged_many_parts_at_once(diagram: Diagram) -> None:
     plan = nk.derive(diagram, on="h100", parts={"n": 16})
-    merge = plan.kernels[1]
-    assert (merge.tiles["n_part16"] > 1) == together
+    assert plan.kernels[1].tiles["n_part16"] > 1
     for n in (64, 37, 3):
         plan.check(sizes={"n": n, "d": 7}).raise_if_wrong()
 
@@ -185,6 +181,46 @@ def test_a_reduction_of_the_wrong_parts_breaks_its_law(monkeypatch: pytest.Monke
     monkeypatch.setattr(rules, "_reduced", lambda x, op, *of: reduced(x, "max", *of))
     with pytest.raises(LawError, match="rule 'merge' broke its law"):
         parted(gradient, 3)
+
+
+@nk.diagram("q d, x d, x e, e -> q e", sizes={"q": 8, "x": 40, "d": 4, "e": 4})
+def scored(Q: Any, K: Any, V: Any, G: Any) -> Any:
+    return nk.contract(nk.softmax(nk.contract(Q, K, over="d"), over="x"), V, over="x") * G
+
+
+@nk.diagram("n x -> n", sizes={"n": 8, "x": 40})
+def spread(X: Any) -> Any:
+    """Its merge has a term of both sides' means."""
+    return nk.reduce((X - nk.reduce(X, "mean", over="x")) ** 2, "mean", over="x")
+
+
+@pytest.mark.parametrize(("diagram", "many"), [(scored, True), (spread, False)])
+def test_sums_that_follow_a_maximum_are_merged_many_at_once(
+    diagram: Diagram, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule, "VERIFYING", True)
+    _, second = parted(kernel(diagram, "x"), 5)
+    assert (second.merges not in second.single) == many
+    plan = nk.derive(diagram, on="h100", parts={"x": 5})
+    (axis,) = plan.parts
+    assert (plan.kernels[1].tiles[axis] > 1) == many
+    plan.check().raise_if_wrong()
+    plan.check(sizes={**diagram.sizes, "x": 3}).raise_if_wrong()  # fewer than parts
+
+
+def test_a_sum_that_is_not_brought_to_the_maximum_breaks_its_law(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = kernel(scored, "x")
+    states = made.stream.states
+    (top,) = (x for x in states if rules.reduction_of(x))
+    wrong = [x.merge and substitute([x.merge], {top.leaf("new"): top.leaf("left")})[x.merge]
+             for x in states]  # fmt: skip
+    each = zip(states, wrong, strict=True)
+    passes = (replace(made.stream.passes[0], states=tuple(replace(x, merge=m) for x, m in each)),)
+    monkeypatch.setattr(rule, "VERIFYING", True)
+    with pytest.raises(LawError, match="rule 'merge' broke its law"):
+        parted(replace(made, stream=replace(made.stream, passes=passes)), 3)
 
 
 @nk.diagram("x h, k h -> x n, k", sizes={"x": 7, "h": 5, "k": 7, "n": 3})

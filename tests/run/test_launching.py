@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
 from bench_dispatch import STREAM, played
 
 import napkin.torch as nkt
-from napkin.lower.launch import fits
+from napkin.lower.launch import TmaBox, fits
 from napkin.run import cache_folder, launching
-from napkin.run.launching import Launch
+from napkin.run.launching import Launch, described
 from napkin.run.prepared import OnCuda, passed, row_major
 from napkin.torch import arranged, ops
 
@@ -76,6 +77,14 @@ def test_a_launch_is_that_of_triton(depth: int, calls: list[Any]) -> None:
     del ours[HOOKS], theirs[HOOKS]
     assert len(ours) == len(theirs)
     assert all(a is b or a == b for a, b in zip(ours, theirs, strict=True))
+
+
+def test_what_a_descriptor_stands_for_is_set_to_zero_before() -> None:
+    sums = torch.ones(16, 32)
+    box = described(row_major(sums.shape), TmaBox((0, 1), (16, 32)), dtype=sums.dtype)
+    made = Launch(None, 0, [None], [(0, 0, box)], {}, {}, zeros=[0])
+    made(made.bound([sums]), STREAM)
+    assert not sums.any()
 
 
 @pytest.mark.parametrize("grid", [0, 2])
@@ -204,3 +213,28 @@ def test_long_rows_between_kernels_begin_where_descriptors_may(shape: tuple[int,
     assert strides == row_major(shape)[1] or long
     assert not long or fits(strides, 2)
     assert torch.empty_strided(shape, strides).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("spills", "taken"),
+    [({4: 63}, 4), ({4: 500, 8: 0}, 8), ({4: 500, 8: 200, 16: 8}, 16), ({4: 500, 8: 400}, 4)],
+)
+def test_threads_that_keep_much_in_memory_become_more(
+    spills: dict[int, int], taken: int, calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, k = draw(1, 2, 128, 32), draw(1, 2, 100, 32)
+    launch, arguments = launch_of(q, k, k)
+    again = Launch(
+        launch.kernel, launch.grid[0], launch.arguments, launch.holes, launch._constexprs,
+        {**launch._settings, "num_warps": 4},
+    )  # fmt: skip
+    tried: list[int] = []
+
+    def loaded(arguments: Any, settings: Any) -> Any:
+        tried.append(settings["num_warps"])
+        return SimpleNamespace(n_spills=spills[tried[-1]])
+
+    monkeypatch.setattr(again, "_loaded", loaded)
+    assert again._made(arguments).n_spills == spills[taken]
+    assert again._settings["num_warps"] == taken
+    assert tried == [*spills]

@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.derive.prepare import prepare
+from napkin.derive.rules.accumulate import ACCUMULATED
 from napkin.gradient.gradient import backward
 from napkin.gradient.training_pair import backward_with
 from napkin.ir.node import over, postorder
+from napkin.machine.machines import machine
 from napkin.plan.derive import memo_of
 from napkin.plan.keeping import Pairs
 from napkin.plan.plan import Plan
 from napkin.settings.pricing import Pricing
+from napkin.settings.specialised import specialised_choices
 
 
 @nk.diagram("b h q d, b h x d, b h x d -> b h q d")
@@ -70,3 +74,36 @@ def test_what_loops_of_products_store_is_priced(q: int, x: int, us: float) -> No
     tiles = dict.fromkeys(k.tiles, 1) | {"q": q, "x": x, "d": 128}
     made = pricing.at(replace(k.schedule, tiles=tiles, stages=3))
     assert abs(math.log(made.time.seconds * 1e6 / us)) < 0.25
+
+
+@nk.diagram(
+    "b h q d, b h x d, b h x d, b h q d, b h q:fp32, b h q:fp32, b h q:fp32"
+    " -> b h q d, b h x d, b h x d"
+)
+def from_rows(Q: Any, K: Any, V: Any, dO: Any, m: Any, z: Any, D: Any) -> Any:
+    """The gradient that reads the maximum, the logarithm of the sum and the level of each row."""
+    scale = nk.size("d") ** -0.5
+    P = nk.exp(nk.contract(Q, K, over="d") * scale - m - z)
+    dS = P * (nk.contract(dO, V, over="d") - D)
+    dQ, dK = nk.contract(dS, K, over="x"), nk.contract(dS, Q, over="q")
+    return dQ * scale, dK * scale, nk.contract(P, dO, over="q")
+
+
+@pytest.mark.parametrize(
+    ("shape", "us"),
+    [
+        ((4, 16, 4096, 128), 2604.7),
+        ((4, 32, 4096, 64), 3124.8),
+        ((16, 16, 1024, 128), 825.9),
+        ((1, 16, 16384, 128), 10222.7),
+    ],
+)
+def test_warpgroups_that_add_in_bulk_are_priced_as_they_were_timed(
+    shape: tuple[int, int, int, int], us: float
+) -> None:
+    ready = prepare(from_rows)
+    (found,) = ACCUMULATED.matches("k", ready.outputs, ready.names, "x", "q")
+    kernel, _ = ACCUMULATED.apply(found)
+    sizes = dict(zip("bhqd", shape, strict=True)) | {"x": shape[2]}
+    (choice,) = next(iter(specialised_choices(kernel, sizes, "bf16", machine("h100"))))
+    assert abs(math.log(choice.time.seconds * 1e6 / us)) < 0.14

@@ -18,7 +18,8 @@ linear_cross_entropy_blocks:
 linear_cross_entropy_merge:
   merge v_block256
   group n
-  tile n = 64
+  tile n = 4
+  tile v_block256 = 512
 
 linear_cross_entropy_blocks, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*n*v/g_v + d*n*v/g_n + 3*n*v/256 + n*v/g_v
@@ -109,8 +110,8 @@ def linear_cross_entropy_blocks(
 def linear_cross_entropy_merge(
     m_part, z_part, target_part, O, size_n, size_v_block256, m_part_stride_v_block256,
     m_part_stride_n, z_part_stride_v_block256, z_part_stride_n, target_part_stride_v_block256,
-    target_part_stride_n, O_stride_n, BLOCK_N: tl.constexpr, EVEN_N: tl.constexpr,
-    STEP_N: tl.constexpr, WIDE: tl.constexpr,
+    target_part_stride_n, O_stride_n, BLOCK_N: tl.constexpr, BLOCK_V_BLOCK256: tl.constexpr,
+    EVEN_N: tl.constexpr, EVEN_V_BLOCK256: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -130,26 +131,37 @@ def linear_cross_entropy_merge(
     m = tl.full([BLOCK_N], -3.4028234663852886e+38, tl.float32)
     z = tl.zeros([BLOCK_N], tl.float32)
     target = tl.zeros([BLOCK_N], tl.float32)
-    for v_block256_start in tl.range(0, size_v_block256):
-        v_block256 = tl.cast(v_block256_start, INDEX)
+    for v_block256_start in tl.range(0, size_v_block256, BLOCK_V_BLOCK256):
+        v_block256 = v_block256_start + tl.arange(0, BLOCK_V_BLOCK256).to(INDEX)
+        v_block256_in = (
+            tl.full([BLOCK_V_BLOCK256], True, tl.int1)
+            if EVEN_V_BLOCK256
+            else (v_block256 < size_v_block256)
+        )
         m_part_tile = tl.load(
-            m_part + v_block256 * m_part_stride_v_block256 + n * m_part_stride_n,
-            mask=n_in,
+            m_part + v_block256[:, None] * m_part_stride_v_block256 + n[None, :] * m_part_stride_n,
+            mask=v_block256_in[:, None] & n_in[None, :],
             other=0.0,
         )
-        m_new = tl.maximum(m, m_part_tile, propagate_nan=tl.PropagateNan.ALL)
+        input_in = tl.where(v_block256_in[:, None], m_part_tile, float('-inf'))
+        top = tl.max(input_in, axis=0)
+        m_new = tl.maximum(m, top)
         z_part_tile = tl.load(
-            z_part + v_block256 * z_part_stride_v_block256 + n * z_part_stride_n,
-            mask=n_in,
+            z_part + v_block256[:, None] * z_part_stride_v_block256 + n[None, :] * z_part_stride_n,
+            mask=v_block256_in[:, None] & n_in[None, :],
             other=0.0,
         )
-        z = z * tl.exp(m - m_new) + z_part_tile * tl.exp(m_part_tile - m_new)
+        total = tl.sum(z_part_tile * tl.exp(input_in - m_new[None, :]), axis=0)
+        z = z * tl.exp(m - m_new) + total
         target_part_tile = tl.load(
-            target_part + v_block256 * target_part_stride_v_block256 + n * target_part_stride_n,
-            mask=n_in,
+            target_part
+            + v_block256[:, None] * target_part_stride_v_block256
+            + n[None, :] * target_part_stride_n,
+            mask=v_block256_in[:, None] & n_in[None, :],
             other=0.0,
         )
-        target = target + target_part_tile
+        total_2 = tl.sum(target_part_tile, axis=0)
+        target = target + total_2
         m = m_new
 
     # tail
@@ -205,18 +217,18 @@ def run(X, W, T):
     )
 
     WIDE = max(
-        _reach((v_block256, n), O_m_part.stride(), (1, 64)),
-        _reach((v_block256, n), O_z_part.stride(), (1, 64)),
-        _reach((v_block256, n), O_target_part.stride(), (1, 64)),
-        _reach((n,), O.stride(), (64,)),
+        _reach((v_block256, n), O_m_part.stride(), (512, 4)),
+        _reach((v_block256, n), O_z_part.stride(), (512, 4)),
+        _reach((v_block256, n), O_target_part.stride(), (512, 4)),
+        _reach((n,), O.stride(), (4,)),
     ) >= 2**31
-    GRID = (triton.cdiv(n, 64),)
+    GRID = (triton.cdiv(n, 4),)
     linear_cross_entropy_merge[GRID](
         O_m_part, O_z_part, O_target_part, O,
         n, v_block256,
         *O_m_part.stride(), *O_z_part.stride(), *O_target_part.stride(), *O.stride(),
-        BLOCK_N=64,
-        EVEN_N=n % 64 == 0,
+        BLOCK_N=4, BLOCK_V_BLOCK256=512,
+        EVEN_N=n % 4 == 0, EVEN_V_BLOCK256=v_block256 % 512 == 0,
         STEP_N=_step(n, O_m_part.stride(), O_z_part.stride(), O_target_part.stride(), O.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

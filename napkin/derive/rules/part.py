@@ -8,16 +8,18 @@ fold's own tail. Nothing here knows which fold it is.
 
 An output that is stored as the axis streams, and that needs none of the states, is stored by the
 groups of the parts as before: of a gradient that is an array and the sum of one over its rows, both
-come from one reading. Where every state is merged as a reduction joins two results, the second
-kernel is that reduction over the parts, and takes many of them at once.
+come from one reading. Where every state is merged as a reduction joins two results, or is the sum
+of both sides' once these are brought to such a result, the second kernel is that reduction over the
+parts, and takes many of them at once.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import permutations
 
 import numpy as np
 
@@ -144,18 +146,14 @@ def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     s, axis = kernel.stream, first.partial
     states = s.passes[0].states
     stored = {x.name: o.node for x, o in zip(states, handed(first), strict=True)}
-    reductions = [reduction_of(x) for x in states]
-    if all(reductions):
-        pairs = zip(states, reductions, strict=True)
-        joined = tuple(_reduced(x, op, stored[x.name], axis) for x, op in pairs)
-    else:
-        joined = tuple(_joined(x, states, stored) for x in states)
+    many = _of_many(states, stored, axis)
+    joined = many or tuple(_joined(x, states, stored) for x in states)
     terms = [*(x.step for x in joined), *(e.node for e in s.tails)]
     finished = {e.output for e in s.tails}
     outputs = tuple(o for o in kernel.outputs if o.name in finished)
     used = {a for n in postorder(terms) for a in n.axes}
     used |= {a for o in outputs for a in o.axes}  # repeated along some, perhaps
-    group = (*kernel.group, *(_merged_alone(kernel, outputs) if all(reductions) else ()))
+    group = (*kernel.group, *(_merged_alone(kernel, outputs) if many else ()))
     made = replace(
         kernel,
         name=f"{kernel.name}_merge",
@@ -194,9 +192,49 @@ def _reading(x: State, axis: str, taken: set[str]) -> Node:
 
 def _joined(x: State, states: tuple[State, ...], stored: Mapping[str, Node]) -> State:
     """The state whose step is the merge with that of the next part."""
+    return replace(x, step=substitute([x.joined], _sides(states, stored))[x.joined])
+
+
+def _sides(states: Iterable[State], stored: Mapping[str, Node]) -> dict[Node, Node]:
+    """What stands on the left and on the right of a merge with the next part."""
     sides = {y.leaf("left"): y.leaf("old") for y in states}
-    sides |= {y.leaf("right"): stored[y.name] for y in states}
-    return replace(x, step=substitute([x.joined], sides)[x.joined])
+    return sides | {y.leaf("right"): stored[y.name] for y in states}
+
+
+def _of_many(
+    states: Sequence[State], stored: Mapping[str, Node], axis: str
+) -> tuple[State, ...] | None:
+    """The states whose steps merge many parts at once; None where one is merged otherwise."""
+    reductions = {x.name: reduction_of(x) for x in states}
+    results = [x for x in states if reductions[x.name]]
+    found = list[State]()
+    for x in states:
+        if op := reductions[x.name]:
+            found.append(_reduced(x, op, stored[x.name], axis))
+        elif sides := _brought(x, results):
+            known = substitute(sides, _sides(states, stored))
+            own, other = (known[n] for n in sides)
+            found.append(replace(x, step=combined("sum", own, along("sum", other, (axis,)))))
+        else:
+            return None
+    return tuple(found)
+
+
+def _brought(x: State, results: Sequence[State]) -> tuple[Node, Node] | None:
+    """The left and the right side of a merge that is the sum of both, each times a factor that
+    brings it from its own results to those of both; None of another. As merges nest in any way, the
+    factors of two steps multiply to that of both, and many parts are merged as the sum of them all,
+    each brought to the results of all."""
+    mirror: dict[Node, Node] = {y.leaf("left"): y.leaf("right") for y in (x, *results)}
+    own, known = x.leaf("left"), {y.leaf(tag) for y in results for tag in ("left", "new")}
+    two = x.joined.op == "add" and len(x.joined.args) == 2
+    for left, right in permutations(x.joined.args) if two else ():
+        factors = [n for n in left.args if n is not own]
+        once = left.op == "mul" and len(factors) == 1
+        read = {n for n in postorder(factors) if n.op == "state"}
+        if once and read <= known and substitute([left], mirror)[left] is right:
+            return left, right
+    return None
 
 
 def reduction_of(x: State) -> str:

@@ -8,12 +8,17 @@ import ast
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
 from napkin.lower import syntax as sx
-from napkin.lower.descriptors import item_bytes
+from napkin.lower.descriptors import ITEM, item_bytes
+from napkin.lower.emit_memory import corner
 from napkin.lower.launch import in_box
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr, Operand
+from napkin.lower.warpgroups.cta import Crossed
 from napkin.lower.warpgroups.rings import Rings
 from napkin.schedule import WARPS
+
+LINE = 128
+"""Bytes of a line of an operand in shared memory."""
 
 EACH = 8
 """Values that a thread stores at once, of 16 bits."""
@@ -43,10 +48,30 @@ def _rings(r: Rings) -> list[ast.stmt]:
         out += r.barriers(scope.full(t), count, 1)
         if n in cta.streamed:
             out += r.barriers(scope.free(t), count, cta.groups)
+    out += [s for x in cta.crossing for s in _crossing(r, x)]
     first = [x for n in cta.left for x in _zeros(r, n)]
     fence = ast.Expr(sx.call("fence_async_shared"))
     full = [r.arrive(scope.full(tensor_of(n)), 0) for n in cta.streamed if cta.left]
     return [*out, *first, fence, *full]
+
+
+def _crossing(r: Rings, x: Crossed) -> list[ast.stmt]:
+    """Room for the rows that warpgroups leave to each other, and for a chunk's sums."""
+    scope, groups, rows = r.scope, r.cta.groups, r.scope.rows(x.tensor)
+    places = sx.binary(scope.stages, "*", groups)
+    shape = [places, *(scope.extent(d) for d in x.product.spans[0])]
+    layout = r.lang("NVMMASharedLayout", LINE, 8 * ITEM, 2)
+    dtype = sx.name(f"{scope.ring(tensor_of(x.product.sides[1][0]))}.dtype")
+    room = r.lang("allocate_shared_memory", dtype, sx.tuple_of(shape), layout)
+    return [
+        sx.assign(scope.ring(rows), room),
+        *r.barriers(scope.full(rows), places, 1),
+        *r.barriers(scope.free(rows), places, groups - 1),
+        r.ring(x.tensor, 1, in_box(r.program.adds[x.tensor], r.program.tiles)),
+        *r.barriers(scope.full(x.tensor), 1, groups),
+        *r.barriers(scope.free(x.tensor), 1, 1),
+        *r.barriers(scope.ended, 1, groups),
+    ]
 
 
 def _zeros(r: Rings, leaf: Node) -> list[ast.stmt]:
@@ -81,6 +106,27 @@ def loads(r: Rings) -> list[ast.stmt]:
             parity = sx.binary(1, "-", phase)
             body.append(r.wait(scope.free(tensor_of(n)), slot, parity))
             body += _ask(r, n, slot)
+        out += [comment(r.loops.title(loop)), *head.before]
+        out.append(r.over(head, [*body, r.next()]))
+    return out
+
+
+def adds(r: Rings) -> list[ast.stmt]:
+    """What the warp does that adds the sums of chunks to memory, in bulk."""
+    scope, out = r.scope, [r.index_type(), r.first()]
+    for loop in r.program.loops:
+        head = r.loops.head(loop)
+        body = [*head.find, *r.loops.starts(r.program.kernel.stream.axes)]
+        for x in r.cta.crossing:
+            axes = in_box(r.program.adds[x.tensor], r.program.tiles)
+            at = sx.tuple_of(corner(r.emitter, a) for a in axes)
+            box = sx.method(scope.ring(x.tensor), "index", 0)
+            body += [
+                r.wait(scope.full(x.tensor), 0, r.parity()),
+                ast.Expr(sx.call("async_add", scope.tensor(x.tensor), at, box)),
+                ast.Expr(sx.call("tma.store_wait", 0)),
+                r.arrive(scope.free(x.tensor), 0),
+            ]
         out += [comment(r.loops.title(loop)), *head.before]
         out.append(r.over(head, [*body, r.next()]))
     return out

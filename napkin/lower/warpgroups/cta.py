@@ -31,6 +31,10 @@ ROWS = 64
 WIDEST, DEPTH = 256, 32
 """Columns of one instruction at most, and bytes along what it sums."""
 
+COLUMNS = 64
+"""Columns of a part of a product that all warpgroups make, at least, and in what steps: 16-bit
+values of a line in shared memory (`COLUMNS` x 2 bytes)."""
+
 ONE = frozenset({"add", "sub", "mul", "neg", "maximum", "minimum", "cast"})
 """Operators of one instruction."""
 
@@ -52,6 +56,24 @@ class Delayed:
 
 
 @dataclass(frozen=True, eq=False)
+class Crossed:
+    """What a chunk adds to in memory: a product that is summed over the rows of all warpgroups.
+    They leave their rows in shared memory, where each makes a part of the product of them all.
+
+    Attributes:
+        tensor: the output.
+        product: what a chunk adds.
+        cut: which side of a part is shorter than the product: 0 its rows, 1 its columns.
+        part: rows and columns of a part.
+    """
+
+    tensor: str
+    product: Dot
+    cut: int
+    part: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
 class Sum:
     """A state that adds up products of two tiles, or what is computed of each of their values.
 
@@ -59,7 +81,7 @@ class Sum:
         state: the state.
         product: that of a chunk.
         anew: whether it is made by itself, and then added, scaled or computed with: of fp8, too, of
-            whose sums tensor cores keep few bits (`napkin.lower.dots.EXACT_SUM`).
+            whose sums tensor cores keep few bits (`napkin.algebra.contraction.EXACT_SUM`).
     """
 
     state: State
@@ -150,6 +172,35 @@ class SpecialisedCta:
             if added is not None and not own & set(postorder([*others, added[1].node])):
                 found.append(Delayed(s, *added))
         return tuple(found)
+
+    def crossed(self, loop: Loop) -> tuple[Crossed, ...]:
+        """The sums over the rows of all warpgroups that a loop adds to in memory."""
+        program = self.program
+        dots = {t: dot_of(program, n) for t, n in loop.emits.items() if t in program.kernel.added}
+        found = (self._crossed(t, d) for t, d in dots.items() if d is not None)
+        return tuple(x for x in found if x)
+
+    def _crossed(self, tensor: str, dot: Dot) -> Crossed | None:
+        """A sum as one over the rows of all warpgroups, of which each makes a part of whole
+        instructions; None where it is none."""
+        left, right = dot.sides
+        held = len(right) == 1 and right[0] in self.held and self.own(right[0])
+        computed = not any(p in self.program.boxes or is_read(p) for p in left)
+        matrix = len(dot.rows) == len(dot.columns) == 1 and dot.gone == (self.row,)
+        if dot.outside or not held or not computed or not matrix:
+            return None
+        rows, columns = (self.program.extent(d) for d in (*dot.rows, *dot.columns))
+        for cut, part in enumerate(
+            [(rows // self.groups, columns), (rows, columns // self.groups)]
+        ):
+            if part[0] and part[0] % ROWS == 0 and part[1] % COLUMNS == 0 and part[1] <= WIDEST:
+                return Crossed(tensor, dot, cut, part)
+        return None
+
+    @cached_property
+    def crossing(self) -> tuple[Crossed, ...]:
+        """Those of a program, in every loop the same."""
+        return self.crossed(self.program.loops[0])
 
     def across(self, loop: Loop) -> tuple[Node, ...]:
         """Terms of a loop with one value for each column of the scores, computed of readings: each
@@ -277,6 +328,14 @@ def with_columns(program: Program) -> Program:
         if len(kept) == len(beside):
             return replace(program, beside=kept)
         beside = kept
+
+
+def with_adds(program: Program) -> Program:
+    """The program with the results that its warpgroups add to in memory, in boxes."""
+    axes = {o.name: o.axes for o in program.kernel.outputs}
+    return replace(
+        program, adds={x.tensor: axes[x.tensor] for x in SpecialisedCta(program).crossing}
+    )
 
 
 def reads(terms: Iterable[Node]) -> set[Node]:

@@ -28,13 +28,33 @@ async_store = tma.async_store if _renamed else tma.async_copy_shared_to_global
 """The imports of a file of such kernels."""
 
 
+ADDING = """\
+
+
+@builtin
+def _async_add(tensor_desc, coord, src, _semantic=None):
+    coord = _semantic._convert_to_ir_values(coord, require_i64=False)
+    add = ir.DESCRIPTOR_REDUCE_KIND.ADD
+    _semantic.builder.create_async_tma_reduce(add, tensor_desc.handle, coord, src.handle)
+
+
+# Triton 3.6 has it, and no name for it
+async_add = tma.async_atomic_add if _renamed else _async_add
+"""
+"""What a file needs besides whose kernels add to memory in bulk."""
+
+
 def imports(functions: str) -> str:
     """The head of a file with these functions."""
+    head, more = HEAD, ""
     if GLUON.spelt("PropagateNan") in functions:  # for which Gluon has no name of its own
-        return HEAD.replace(
-            "import triton\n", "import triton\nfrom triton import language as tl\n", 1
-        )
-    return HEAD
+        more += "from triton import language as tl\n"
+    if "async_add(" in functions:
+        more += "from triton._C.libtriton import ir\n"
+        inside = "from triton.experimental.gluon.language._core import builtin\n"
+        hopper = "from triton.experimental.gluon.language.nvidia"
+        head = head.replace(hopper, inside + hopper, 1) + ADDING
+    return head.replace("import triton\n", f"import triton\n{more}", 1)
 
 
 def predefined() -> set[str]:

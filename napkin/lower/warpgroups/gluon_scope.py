@@ -15,6 +15,9 @@ from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import predefined
 
+PARTS = "loads", "rows", "adds"
+"""What warps of a block do."""
+
 
 class CtaScope(Scope):
     """Names for a warp-specialised CTA."""
@@ -31,7 +34,7 @@ class CtaScope(Scope):
     @staticmethod
     def taken(program: Program) -> set[str]:
         name = program.kernel.name
-        return Scope.taken(program) | predefined() | {name, f"_{name}_loads", f"_{name}_rows"}
+        return Scope.taken(program) | predefined() | {f"_{name}_{part}" for part in PARTS} | {name}
 
     def layout(self, dim: int) -> str:
         """The constexpr with the register layout of rows across a tile dimension."""
@@ -61,6 +64,15 @@ class CtaScope(Scope):
     def free(self, tensor: str) -> str:
         """The barriers that say that boxes have been read; of "", those of all tensors."""
         return self._name(("free", tensor), f"{tensor}_free" if tensor else "free")
+
+    def rows(self, tensor: str) -> str:
+        """What warpgroups leave to each other of a result to which they add."""
+        return f"{tensor}_rows"
+
+    @property
+    def ended(self) -> str:
+        """The barrier that says that no warpgroup reads what another one holds any more."""
+        return self._name("ended", "ended")
 
     @property
     def order(self) -> str:

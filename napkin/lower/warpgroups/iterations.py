@@ -21,9 +21,9 @@ from napkin.lower.emit import Emitter
 from napkin.lower.emit_reductions import operand
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
-from napkin.lower.syntax import Expr
+from napkin.lower.syntax import Expr, Operand
 from napkin.lower.warpgroups.across import across
-from napkin.lower.warpgroups.cta import Delayed
+from napkin.lower.warpgroups.cta import Crossed, Delayed
 from napkin.lower.warpgroups.rings import Rings, waited
 
 
@@ -89,6 +89,8 @@ class Rows:
             out += self._stream(i, loop)
         if cta.left:
             out += self._delayed(self._work(self.program.loops[-1]))
+        if cta.crossing:  # others multiply what this one holds, where its results will lie
+            out += [self.rings.arrive(scope.ended, 0), self.rings.wait(scope.ended, 0, 0)]
         return [*out, comment("tail"), *self.loops.tail(), *self.rings.stored()]
 
     def _stream(self, index: int, loop: Loop) -> list[ast.stmt]:
@@ -129,6 +131,7 @@ class Rows:
         first = work.needed(loop.steps[s.name] for s in now)
         after, done = list[ast.stmt](), 0
         begun, kept = list[Delayed](), list[tuple[Delayed, Expr]]()
+        crossing = list[tuple[list[ast.stmt], list[ast.stmt]]]()
         stages = {x: max(first, work.needed([x.before, *x.product.sides[0]])) for x in work.delayed}
         for stage in sorted({first, *stages.values()}):
             beside = len(begun if at_once else work.delayed)
@@ -141,13 +144,78 @@ class Rows:
                 out += inner.drain()
                 if at_once:
                     out += self._leave(x, value, inner)
+                    if len(begun) == len(work.delayed) - 1:
+                        crossing = [self._cross(y, inner) for y in self.cta.crossed(loop)]
+                        out += [s for both in crossing for s in both[0]]
                     out += self._begin(x, work, begun)
                     begun.append(x)
                 else:
                     kept.append((x, value))
             done = stage
-        out += [*inner.drain(), *self._finish_delayed(work, begun)]
+        ending = [s for both in crossing for s in both[1]]
+        out += [*inner.drain(), *self._finish_delayed(work, begun, ending)]
         return [*out, *(s for x, value in kept for s in self._leave(x, value, inner)), *after]
+
+    def _cross(self, x: Crossed, inner: Emitter) -> tuple[list[ast.stmt], list[ast.stmt]]:
+        """The rows of a chunk's sum left to all warpgroups, and this one's part of their product
+        begun; and that part as it is done, handed to the warp that adds."""
+        rings, scope, groups = self.rings, self.scope, self.cta.groups
+        slot, phase = map(sx.name, scope.slot())
+        rows, sums = scope.rows(x.tensor), scope.value(x.product.node)
+        value = operand(inner, x.product, 0)
+        each: list[Operand] = [scope.warpgroup]
+        for k in range(1, groups):
+            each.append(sx.binary(sx.binary(scope.warpgroup, "+", k), "%", groups))
+        places = [sx.binary(slot, "*", groups, "+", which) for which in each]
+        begun = [
+            *inner.drain(),
+            rings.wait(scope.free(rows), places[0], sx.binary(1, "-", phase)),
+            ast.Expr(sx.method(sx.method(scope.ring(rows), "index", places[0]), "store", value)),
+            ast.Expr(sx.call("fence_async_shared")),
+            rings.arrive(scope.full(rows), places[0]),
+        ]
+        for i, (which, place) in enumerate(zip(each, places, strict=True)):
+            begun += [rings.wait(scope.full(rows), place, phase)] if i else []
+            begun.append(self._part_of(x, which, place, first=not i))
+        parity = rings.parity()
+        box = sx.method(scope.ring(x.tensor), "index", 0)
+        box = sx.method(box, "reshape", self.emitter.extents((*x.product.rows, *x.product.columns)))
+        done = [
+            waited([sums], 1),  # all but the delayed product that began last
+            *(rings.arrive(scope.free(rows), p) for p in places[1:]),
+            rings.wait(scope.free(x.tensor), 0, sx.binary(1, "-", parity)),
+            ast.Expr(sx.method(self._cut(box, x, x.cut), "store", sx.name(sums))),
+            ast.Expr(sx.call("fence_async_shared")),
+            rings.arrive(scope.full(x.tensor), 0),
+        ]
+        return begun, done
+
+    def _part_of(self, x: Crossed, which: Operand, place: Operand, first: bool) -> ast.stmt:
+        """This warpgroup's part of a sum over the rows of one of them, begun."""
+        scope, lang, d = self.scope, self.lang, x.product
+        left = sx.method(scope.ring(scope.rows(x.tensor)), "index", place)
+        right = self.rings.view(d.sides[1][0], which)
+        if x.cut == 0:
+            left = self._cut(left, x, d.spans[0].index(d.rows[0]))
+        else:
+            right = self._cut(right, x, d.spans[1].index(d.columns[0]))
+        sides = [
+            sx.method(side, "permute", sx.pair(1, 0)) if d.transposed(i) else side
+            for i, side in enumerate((left, right))
+        ]
+        lists = map(sx.tuple_of, ((3, 0), (4, 1), (16, x.part[1], 16)))
+        layout = lang("NVMMADistributedLayout", *lists)
+        none = lang("zeros", sx.tuple_of(x.part), lang.word("float32"), layout=layout)
+        name = scope.value(d.node)
+        how = {"use_acc": sx.const(False)} if first else {}
+        start = none if first else sx.name(name)
+        return sx.assign(name, sx.call("warpgroup_mma", *sides, start, **how, is_async=True))
+
+    def _cut(self, box: Expr, x: Crossed, dim: int) -> Expr:
+        """The part of a box that belongs to this warpgroup, cut along a dimension."""
+        length = x.part[x.cut]
+        start = sx.binary(self.scope.warpgroup, "*", length)
+        return sx.method(box, "slice", start, length, dim)
 
     def _work(self, loop: Loop) -> Work:
         products = self.cta.begun(loop)
@@ -213,15 +281,19 @@ class Rows:
             return [made]
         return [self.rings.wait(scope.full(tensor_of(box)), slot, phase), made]
 
-    def _finish_delayed(self, work: Work, begun: Sequence[Delayed]) -> list[ast.stmt]:
+    def _finish_delayed(
+        self, work: Work, begun: Sequence[Delayed], crossing: Sequence[ast.stmt] = ()
+    ) -> list[ast.stmt]:
         """Wait for the delayed products, those that began one after another each by itself, and
-        free their boxes."""
+        free their boxes; before the last of them for the sums that cross, which began before it."""
         scope, out = self.scope, list[ast.stmt]()
         slot = sx.name(scope.slot(bool(self.cta.left))[0])
         groups = [[x] for x in begun] or [work.delayed]
         for i, group in enumerate(groups):
             later = [x for xs in groups[i + 1 :] for x in xs]
-            out.append(waited([scope.state(x.state.name) for x in group], len(later)))
+            beside = self.cta.groups * len(self.cta.crossing) if later else 0
+            out += [] if later else crossing
+            out.append(waited([scope.state(x.state.name) for x in group], len(later) + beside))
             unread = [x.product.sides[1][0] for x in later]
             read = {x.product.sides[1][0] for x in group}.difference(unread)
             boxes = [n for n in work.left if n in self.cta.streamed and n in read]

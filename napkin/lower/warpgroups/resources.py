@@ -43,7 +43,15 @@ def box_bytes(cta: SpecialisedCta) -> int:
     for tensor, axes in program.stores.items():
         if tensor not in cta.vacated:
             found += cta.groups * math.prod(tiles[a] for a in axes) * ITEM
-    return found
+    return found + _crossing(cta)
+
+
+def _crossing(cta: SpecialisedCta) -> int:
+    """Bytes of the rows that warpgroups leave to each other, and of a chunk's sums."""
+    program = cta.program
+    rows = sum(program.span(x.product.spans[0]) for x in cta.crossing)
+    sums = sum(program.span((*x.product.rows, *x.product.columns)) for x in cta.crossing)
+    return cta.stages * cta.groups * rows * ITEM + FLOAT * sums
 
 
 def shared_of(cta: SpecialisedCta) -> int:
@@ -72,7 +80,8 @@ def _barriers(cta: SpecialisedCta) -> int:
     ping-pong, one for each group."""
     if cta.sums:
         return 2 * cta.stages + (cta.groups if cta.ping_pong else 0)
-    return cta.groups * len(cta.held) + 2 * cta.stages * len(cta.streamed)
+    crossing = (2 * cta.stages * cta.groups + 3) * len(cta.crossing)
+    return cta.groups * len(cta.held) + 2 * cta.stages * len(cta.streamed) + crossing
 
 
 def registers(groups: int) -> int:
@@ -111,6 +120,8 @@ def registers_of(cta: SpecialisedCta) -> int:
     states = {x.state.name: x.state.leaf("old") for x in delayed}
     tiles = sum(program.span(program.shape(n)) for n in states.values())
     scores = sum(program.span((*d.rows, *d.columns)) for d in cta.leading)
+    # Parts of sums are made when the scores have become their rows.
+    scores = max(scores, sum(math.prod(x.part) for x in cta.crossing))
     rows = {x.product.spans[0] for x in delayed if cta.left}
     kept = sum(program.span(dims) for dims in rows) * ITEM // FLOAT
     overhead = OVERHEAD if program.kernel.visits is None else OVERHEAD_TESTS

@@ -123,6 +123,10 @@ class Rings:
         parity = sx.binary(number, "//", stages, "%", 2)
         return [sx.assign(slot, sx.binary(number, "%", stages)), sx.assign(phase, parity)]
 
+    def parity(self) -> Expr:
+        """That of this iteration, at barriers of one place."""
+        return sx.binary(self.scope.iteration, "%", 2)
+
     def wait(self, name: str, at: Operand, phase: Operand) -> ast.stmt:
         """Wait at one of these barriers."""
         return ast.Expr(sx.call("mbarrier.wait", sx.method(name, "index", at), phase))

@@ -32,6 +32,10 @@ def why_not(program: Program) -> str:
         reason = _loop_reason(cta, loop)
         if reason:
             return reason
+    if any(len(cta.crossed(loop)) != len(cta.crossing) for loop in program.loops):
+        return "its loops add different sums in memory"
+    if cta.crossing and not cta.at_once:
+        return "what it adds in memory would wait for the next chunk"
     left = [{x.state.name: x.product.sides[1] for x in cta.delayed(loop)} for loop in program.loops]
     if not all(x and x == left[0] for x in left):
         return "no product of computed rows is added to a state, in every loop the same"
@@ -104,8 +108,9 @@ def _tile_reason(cta: SpecialisedCta) -> str:
         if leaf in computed and leaf not in cta.held:
             return f"{tensor_of(leaf)} is an operand and is computed with, too"
     products = inside_sums(program.roots)
+    added = {n for loop in program.loops for n in loop.emits.values()}
     for n in postorder(program.roots):
-        if n in products or (n in program.boxes and n not in computed):
+        if n in products or n in added or (n in program.boxes and n not in computed):
             continue
         shape = program.shape(n)
         if len(shape) > 2 or (len(shape) == 2 and shape[0] != cta.row):
@@ -128,7 +133,8 @@ def _in_registers(program: Program) -> set[Node]:
 
 def _loop_reason(cta: SpecialisedCta, loop: Loop) -> str:
     program = cta.program
-    if loop.emits:
+    crossed = cta.crossed(loop)
+    if len(loop.emits) > len(crossed):
         return "it writes as it streams"
     known = {d.node for d in cta.begun(loop)}
     if not known:
@@ -136,8 +142,9 @@ def _loop_reason(cta: SpecialisedCta, loop: Loop) -> str:
     known |= {x.product.node for x in cta.delayed(loop)}
     if not known <= moving_terms(program):
         return "a product is made before the stream"
-    for n in postorder(loop.steps.values()):
-        dot = dot_of(program, n)
+    added = {x.product.node for x in crossed}
+    for n in postorder([*loop.steps.values(), *added]):
+        dot = None if n in added else dot_of(program, n)
         if dot is None:
             continue
         if n not in known:

@@ -34,7 +34,9 @@ def write_cta(cta: SpecialisedCta) -> Written:
         parts = sums.first(rings), sums.loads(rings), sums.folds(rings)
     else:
         parts = chunks.first(rings), chunks.loads(rings), Rows(rings).folds()
-    return _written(rings.scope, [*first, *parts[0]], {"loads": parts[1], "rows": parts[2]})
+    own = {"loads": parts[1], "rows": parts[2]}
+    own |= {"adds": chunks.adds(rings)} if cta.program.adds else {}
+    return _written(rings.scope, [*first, *parts[0]], own)
 
 
 def _written(
@@ -67,8 +69,9 @@ def _specialised(scope: CtaScope, given: Mapping[str, list[str]]) -> ast.stmt:
     name, groups = scope.program.kernel.name, scope.cta.groups
     rows = (sx.pair(*given["rows"], w) for w in range(groups))
     parts = [sx.pair(f"_{name}_rows", values) for values in rows]
-    parts.append(sx.pair(f"_{name}_loads", sx.pair(*given["loads"])))
-    warps = [WARPS] * (groups - 1) + [1]
-    own = [registers(groups)] * (groups - 1) + [LOADING]
+    alone = [part for part in given if part != "rows"]
+    parts += [sx.pair(f"_{name}_{part}", sx.pair(*given[part])) for part in alone]
+    warps = [WARPS] * (groups - 1) + [1] * len(alone)
+    own = [registers(groups)] * (groups - 1) + [LOADING] * len(alone)
     lists = map(sx.tuple_of, (parts, warps, own))
     return ast.Expr(scope.lang("warp_specialize", *lists))

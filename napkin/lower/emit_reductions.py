@@ -6,14 +6,13 @@ import ast
 from collections.abc import Sequence
 
 from napkin.algebra.contraction import EXACT_SUM
-from napkin.algebra.terms import EXTREMA, identity, is_operand, is_read
+from napkin.algebra.terms import identity, is_operand, is_read
 from napkin.count.matrix_products import turns
 from napkin.ir.node import REDUCTIONS, Kind, Node, over, stabilises
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.dots import Dot, contracted, dot_of, multiplied_as, multiplies
 from napkin.lower.emit_block import Block
-from napkin.lower.emit_memory import corner
 from napkin.lower.pointwise import TILES, as_kind
 from napkin.lower.program import Join
 from napkin.lower.syntax import Expr
@@ -23,8 +22,6 @@ INNERMOST = 8
 
 
 def reduction(into: Block, n: Node) -> Expr:
-    if (end := _end(into, n)) is not None:
-        return end
     body = n.args[0]
     dims = list(into.program.shape(body))
     value = as_kind(into.lang, n.kind, body, into.value(body))
@@ -33,23 +30,6 @@ def reduction(into: Block, n: Node) -> Expr:
     if stabilises(n) and n not in into.begun:  # held whole: no state has begun for it
         value = into.lang(REDUCTIONS[n.op].combine, value, into.lang.literal(identity(n)))
     return value
-
-
-def _end(into: Block, n: Node) -> Expr | None:
-    """The first or the last position of a tile, where it holds positions of an axis in one run: it
-    is known without them. So what is computed of how far they lie from it stays in a loop."""
-    kernel, body = into.program.kernel, n.args[0]
-    body = body.args[0] if body.op == "mask" else body
-    if n.op not in EXTREMA or body.op != "index" or over(n) != body.axes:
-        return None
-    (axis,) = body.axes
-    if kernel.visits or axis in {*kernel.slots, *kernel.twins} or not into.program.shape(body):
-        return None
-    begin = corner(into, axis)
-    if n.op == "min":
-        return begin
-    behind = sx.binary(begin, "+", into.block(axis))
-    return sx.binary(into.lang("minimum", behind, into.scope.length(axis)), "-", 1)
 
 
 def joined(into: Block, join: Join, lane: int) -> Expr:

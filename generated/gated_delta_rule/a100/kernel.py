@@ -85,13 +85,15 @@ def gated_delta_rule(
     for t_start in tl.range(0, size_t, BLOCK_T):
         t = t_start + tl.arange(0, BLOCK_T).to(INDEX)
         t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
-        low = t_start
+        index_in = tl.where(t_in, t, 2147483647)
+        low = tl.min(index_in, axis=None)
         difference = t - low
         rename = difference
         quotient = floor_divide(rename, 2)
         quotient_2 = floor_divide(difference, 2)
         rename_2 = t
-        top = tl.minimum(t_start + BLOCK_T, size_t) - 1
+        index_in_2 = tl.where(t_in, t, -2147483648)
+        top = tl.max(index_in_2, axis=None)
         test = rename_2 <= top
         K_tile = tl.load(
             K_base + t[:, None] * K_stride_t + k[None, :] * K_stride_k,

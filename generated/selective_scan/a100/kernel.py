@@ -88,7 +88,8 @@ def selective_scan(
     for t_start in tl.range(0, size_t, BLOCK_T):
         t = t_start + tl.arange(0, BLOCK_T).to(INDEX)
         t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
-        top = tl.minimum(t_start + BLOCK_T, size_t) - 1
+        index_in = tl.where(t_in, t, -2147483648)
+        top = tl.max(index_in, axis=0)
         D_tile = tl.load(
             D_base + t[:, None] * D_stride_t + d[None, :] * D_stride_d,
             mask=t_in[:, None] & d_in[None, :],
@@ -96,7 +97,8 @@ def selective_scan(
         )
         step = tl.log(1.0 + tl.exp(D_tile.to(tl.float32)))
         decay = tl.exp(negated[None, :, :] * step[:, :, None])
-        low = t_start
+        index_in_2 = tl.where(t_in, t, 2147483647)
+        low = tl.min(index_in_2, axis=0)
         B_tile = tl.load(
             B_base + t[:, None] * B_stride_t + n[None, :] * B_stride_n,
             mask=t_in[:, None] & n_in[None, :],

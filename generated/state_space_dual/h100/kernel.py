@@ -106,13 +106,13 @@ def state_space_dual(
                 mask=t_in[:, None] & n_in[None, :],
                 other=0.0,
             )
-        H_before_new = tl.dot(
-            tl.trans(
+        H_before_new = tl.trans(
+            tl.dot(
+                tl.trans(B_tile),
                 (p_in_2[:, None] * step[:, None] * X_tile.to(tl.float32)).to(X.dtype.element_ty),
+                tl.trans(tl.exp(total) * H_before),
+                input_precision='ieee',
             ),
-            B_tile,
-            tl.exp(total) * H_before,
-            input_precision='ieee',
         )
         C_tile = tl.load(
             C_base + t[:, None] * C_stride_t + n[None, :] * C_stride_n,

@@ -7,14 +7,12 @@ tensor_train:
       b), over a) * Y * Z, over j k), over i)
   materialise total [i j k]
 tensor_train_total:
-  stream a
   group i
   group j
   group k
-  tile i = 32
+  tile i = 16
   tile j = 1
-  tile k = 16
-  tile a = 32
+  tile k = 32
 tensor_train:
   stream j
   group n
@@ -23,8 +21,8 @@ tensor_train:
 
 tensor_train_total, in values and axis sizes (g: group, s: chunk, M: memory):
   H = a*b*i*j*k/(g_i*g_k) + a*i*j*k/(g_j*g_k) + b*i*j*k/(g_i*g_j) + i*j*k
-  M = b*g_j*s_a + b*g_k + g_i*g_j*g_k + g_i*s_a
-  bound = i*j*k + 3*a**(2/3)*b**(2/3)*i*j*k/M**(2/3)
+  M = Max(g_i*g_j*g_k, a*g_i + a*g_j*g_k, a*b*g_j + a*g_i + b*g_k)
+  bound = i*j*k + 32*a**2*b**2*i*j*k/M**2
 
 tensor_train, in values and axis sizes (g: group, s: chunk, M: memory):
   H = i*n + j*n + k*n + n + i*j*k*n/g_n
@@ -69,6 +67,8 @@ def tensor_train_total(
     i_id = pid
     i = i_id * BLOCK_I + tl.arange(0, BLOCK_I)
     i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
+    a = tl.arange(0, BLOCK_A).to(INDEX)
+    a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
     b = tl.arange(0, BLOCK_B).to(INDEX)
     b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
     k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
@@ -77,36 +77,26 @@ def tensor_train_total(
     # where its tensors start
     B_base = B + j * B_stride_j
     total_base = total + j * total_stride_j
-
-    # held by the group for the whole stream
+    A_tile = tl.load(
+        A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
+        mask=i_in[:, None] & a_in[None, :],
+        other=0.0,
+    )
+    B_tile = tl.load(
+        B_base + a[:, None] * B_stride_a + b[None, :] * B_stride_b,
+        mask=a_in[:, None] & b_in[None, :],
+        other=0.0,
+    )
     C_tile = tl.load(
         C + b[:, None] * C_stride_b + k[None, :] * C_stride_k,
         mask=b_in[:, None] & k_in[None, :],
         other=0.0,
     )
-
-    # stream a
-    total_acc = tl.zeros([BLOCK_I, BLOCK_K], tl.float32)
-    for a_start in tl.range(0, size_a, BLOCK_A):
-        a = a_start + tl.arange(0, BLOCK_A).to(INDEX)
-        a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
-        A_tile = tl.load(
-            A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
-            mask=i_in[:, None] & a_in[None, :],
-            other=0.0,
-        )
-        B_tile = tl.load(
-            B_base + a[:, None] * B_stride_a + b[None, :] * B_stride_b,
-            mask=a_in[:, None] & b_in[None, :],
-            other=0.0,
-        )
-        B_C = tl.dot(B_tile, C_tile, input_precision='ieee')
-        total_acc = tl.dot(A_tile, B_C.to(A.dtype.element_ty), total_acc, input_precision='ieee')
-
-    # tail
+    B_C = tl.dot(B_tile, C_tile, input_precision='ieee')
+    total_2 = tl.dot(A_tile, B_C.to(A.dtype.element_ty), input_precision='ieee')
     tl.store(
         total_base + i[:, None] * total_stride_i + k[None, :] * total_stride_k,
-        total_acc,
+        total_2,
         mask=i_in[:, None] & k_in[None, :],
     )
 
@@ -204,6 +194,8 @@ def run(X, Y, Z, A, B, C):
         raise ValueError(f"B is {tuple(B.shape)}, not {(a, j, b)}")
     if C.shape != (b, k):
         raise ValueError(f"C is {tuple(C.shape)}, not {(b, k)}")
+    if a > 32:
+        raise ValueError(f"tiles hold up to 32 of a, not {a}")
     if b > 32:
         raise ValueError(f"tiles hold up to 32 of b, not {b}")
     if i > 32:
@@ -214,18 +206,18 @@ def run(X, Y, Z, A, B, C):
     O = torch.empty((n,), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
-        _reach((i, a), A.stride(), (32, 32)),
+        _reach((i, a), A.stride(), (16, 32)),
         _reach((a, j, b), B.stride(), (32, 1, 32)),
-        _reach((b, k), C.stride(), (32, 16)),
-        _reach((i, j, k), total.stride(), (32, 1, 16)),
+        _reach((b, k), C.stride(), (32, 32)),
+        _reach((i, j, k), total.stride(), (16, 1, 32)),
     ) >= 2**31
-    GRID = (triton.cdiv(i, 32) * j * triton.cdiv(k, 16),)
+    GRID = (triton.cdiv(i, 16) * j * triton.cdiv(k, 32),)
     tensor_train_total[GRID](
         A, B, C, total,
         i, j, k, a, b,
         *A.stride(), *B.stride(), *C.stride(), *total.stride(),
-        BLOCK_I=32, BLOCK_K=16, BLOCK_A=32, BLOCK_B=32,
-        EVEN_I=i % 32 == 0, EVEN_K=k % 16 == 0, EVEN_A=a % 32 == 0, EVEN_B=b == 32,
+        BLOCK_I=16, BLOCK_K=32, BLOCK_A=32, BLOCK_B=32,
+        EVEN_I=i % 16 == 0, EVEN_K=k % 32 == 0, EVEN_A=a == 32, EVEN_B=b == 32,
         STEP_A=_step(a, A.stride()), STEP_B=_step(b, B.stride()),
         STEP_K=_step(k, C.stride(), total.stride()),
         WIDE=WIDE,

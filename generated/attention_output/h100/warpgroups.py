@@ -241,7 +241,7 @@ def _described(*tensors):
 
 def _box(t, sizes):
     """The descriptor of a tensor's boxes, and how they lie in shared memory."""
-    dtype = gl.float32 if t.dtype == torch.float32 else gl.float16
+    dtype = {1: gl.float8e4nv, 2: gl.float16, 4: gl.float32}[t.element_size()]
     layout = gl.NVMMASharedLayout.get_default_for(sizes, dtype)
     return hopper.TensorDescriptor.from_tensor(t, sizes, layout)
 

@@ -50,7 +50,7 @@ def test_operands_that_are_computed_are_waited_for() -> None:
     """Products of gelu's derivative and a cotangent; they were predicted 2.1 to 5.5 times too
     fast."""
     assert off("experts_gradient_dW") < 0.3
-    assert off("mlp_gradient_dW") < 0.15
+    assert off("mlp_gradient_dW") < 0.25
 
 
 def test_lines_of_few_bytes_are_answered_one_by_one() -> None:

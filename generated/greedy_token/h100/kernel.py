@@ -7,7 +7,7 @@ greedy_token:
   separate O: where((L == m) | (L != L), index(v), 2147483647) = [where((L == m) | (L != L),
       index(v), 2147483647)]; running m (rescale where (m_old == m_new) | (m_old != m_old))
   group n
-  tile n = 1
+  tile n = 2
   tile v = 4096
 
 greedy_token, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -30,8 +30,9 @@ def largest(a, b):
 
 @triton.jit
 def greedy_token(
-    L, O, size_v, L_stride_n, L_stride_v, O_stride_n, BLOCK_V: tl.constexpr, EVEN_V: tl.constexpr,
-    STEP_V: tl.constexpr, WIDE: tl.constexpr,
+    L, O, size_n, size_v, L_stride_n, L_stride_v, O_stride_n, BLOCK_N: tl.constexpr,
+    BLOCK_V: tl.constexpr, EVEN_N: tl.constexpr, EVEN_V: tl.constexpr, STEP_V: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -41,37 +42,43 @@ def greedy_token(
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    n = pid
-
-    # where its tensors start
-    L_base = L + n * L_stride_n
-    O_base = O + n * O_stride_n
+    n_id = pid
+    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
+    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
 
     # stream v
-    m = tl.full([BLOCK_V // 8], float('-inf'), tl.float32)
-    O_acc = tl.full([BLOCK_V // 8], 2147483647, tl.int32)
+    m = tl.full([BLOCK_N, BLOCK_V // 8], float('-inf'), tl.float32)
+    O_acc = tl.full([BLOCK_N, BLOCK_V // 8], 2147483647, tl.int32)
     for v_start in tl.range(0, size_v, BLOCK_V):
         v = v_start + (tl.arange(0, BLOCK_V // 8)[:, None] * 8 + tl.arange(0, 8)[None, :]).to(INDEX)
         v_in = tl.full([BLOCK_V // 8, 8], True, tl.int1) if EVEN_V else v < size_v
-        L_tile = tl.load(L_base + v * L_stride_v, mask=v_in, other=0.0)
-        input_in = tl.where(v_in, L_tile.to(tl.float32), float('-inf'))
-        top = tl.reduce(input_in, 1, largest)
+        L_tile = tl.load(
+            L + n[:, None, None] * L_stride_n + v[None, :, :] * L_stride_v,
+            mask=n_in[:, None, None] & v_in[None, :, :],
+            other=0.0,
+        )
+        input_in = tl.where(v_in[None, :, :], L_tile.to(tl.float32), float('-inf'))
+        top = tl.reduce(input_in, 2, largest)
         m_new = tl.maximum(m, top, propagate_nan=tl.PropagateNan.ALL)
         chosen_in = tl.where(
-            v_in,
-            tl.where((input_in == m_new[:, None]) | (input_in != input_in), v, 2147483647),
+            v_in[None, :, :],
+            tl.where(
+                (input_in == m_new[:, :, None]) | (input_in != input_in),
+                v[None, :, :],
+                2147483647,
+            ),
             2147483647,
         )
-        low = tl.min(chosen_in, axis=1)
+        low = tl.min(chosen_in, axis=2)
         O_acc = tl.minimum(tl.where((m == m_new) | (m != m), O_acc, 2147483647), low).to(tl.int32)
         m = m_new
 
     # join what lanes have folded
-    m_all = tl.reduce(m, 0, largest)
-    O_all = tl.min(tl.where((m == m_all) | (m != m), O_acc, 2147483647), axis=0)
+    m_all = tl.reduce(m, 1, largest)
+    O_all = tl.min(tl.where((m == m_all[:, None]) | (m != m), O_acc, 2147483647), axis=1)
 
     # tail
-    tl.store(O_base, O_all)
+    tl.store(O + n * O_stride_n, O_all, mask=n_in)
 
 
 def _reach(sizes, strides, tiles):
@@ -92,16 +99,16 @@ def run(L):
     n, v = L.shape
     O = torch.empty((n,), dtype=torch.int32, device=L.device)
 
-    WIDE = max(_reach((n, v), L.stride(), (1, 4096)), _reach((n,), O.stride(), (1,))) >= 2**31
-    GRID = (n,)
+    WIDE = max(_reach((n, v), L.stride(), (2, 4096)), _reach((n,), O.stride(), (2,))) >= 2**31
+    GRID = (triton.cdiv(n, 2),)
     greedy_token[GRID](
         L, O,
-        v,
+        n, v,
         *L.stride(), *O.stride(),
-        BLOCK_V=4096,
-        EVEN_V=v % 4096 == 0,
+        BLOCK_N=2, BLOCK_V=4096,
+        EVEN_N=n % 2 == 0, EVEN_V=v % 4096 == 0,
         STEP_V=_step(v, L.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=3, enable_fp_fusion=False,
+        num_warps=8, num_stages=3, enable_fp_fusion=False,
     )
     return O

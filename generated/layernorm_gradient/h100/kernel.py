@@ -13,7 +13,7 @@ layernorm_gradient_parts:
 layernorm_gradient_merge:
   merge n_part264
   group d
-  tile d = 8
+  tile d = 16
   tile n_part264 = 512
 
 layernorm_gradient_parts, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -205,20 +205,20 @@ def run(X, G, dY, *, eps=1e-05):
     )
 
     WIDE = max(
-        _reach((264, d), dG_sum_part.stride(), (512, 8)),
-        _reach((264, d), dG_dB_part.stride(), (512, 8)),
-        _reach((d,), dG.stride(), (8,)),
-        _reach((d,), dB.stride(), (8,)),
+        _reach((264, d), dG_sum_part.stride(), (512, 16)),
+        _reach((264, d), dG_dB_part.stride(), (512, 16)),
+        _reach((d,), dG.stride(), (16,)),
+        _reach((d,), dB.stride(), (16,)),
     ) >= 2**31
-    GRID = (triton.cdiv(d, 8),)
+    GRID = (triton.cdiv(d, 16),)
     layernorm_gradient_merge[GRID](
         dG_sum_part, dG_dB_part, dG, dB,
         d, 264,
         *dG_sum_part.stride(), *dG_dB_part.stride(), *dG.stride(), *dB.stride(),
-        BLOCK_D=8, BLOCK_N_PART264=512,
-        EVEN_D=d % 8 == 0, EVEN_N_PART264=False,
+        BLOCK_D=16, BLOCK_N_PART264=512,
+        EVEN_D=d % 16 == 0, EVEN_N_PART264=False,
         STEP_D=_step(d, dG_sum_part.stride(), dG_dB_part.stride(), dG.stride(), dB.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=8, num_stages=3,
     )
     return O1, dG, dB

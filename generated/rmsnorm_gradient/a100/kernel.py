@@ -12,7 +12,7 @@ rmsnorm_gradient_parts:
 rmsnorm_gradient_merge:
   merge n_part216
   group d
-  tile d = 4
+  tile d = 8
   tile n_part216 = 256
 
 rmsnorm_gradient_parts, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -199,16 +199,16 @@ def run(X, G, dY, *, eps=1e-06):
     )
 
     WIDE = max(
-        _reach((216, d), O2_sum_part.stride(), (256, 4)),
-        _reach((d,), O2.stride(), (4,)),
+        _reach((216, d), O2_sum_part.stride(), (256, 8)),
+        _reach((d,), O2.stride(), (8,)),
     ) >= 2**31
-    GRID = (triton.cdiv(d, 4),)
+    GRID = (triton.cdiv(d, 8),)
     rmsnorm_gradient_merge[GRID](
         O2_sum_part, O2,
         d, 216,
         *O2_sum_part.stride(), *O2.stride(),
-        BLOCK_D=4, BLOCK_N_PART216=256,
-        EVEN_D=d % 4 == 0, EVEN_N_PART216=False,
+        BLOCK_D=8, BLOCK_N_PART216=256,
+        EVEN_D=d % 8 == 0, EVEN_N_PART216=False,
         STEP_D=_step(d, O2_sum_part.stride(), O2.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

@@ -137,8 +137,7 @@ class Launch:
                 refused = refused or problem
                 continue
             if refused is not None:
-                said = ", ".join(f"{name}={settings[name]}" for name in CHANGED)
-                warnings.warn(f"{self.kernel.__name__} runs with {said}: {refused}", stacklevel=2)
+                self._say(settings, refused)
             self._settings = settings
             return self._roomier(arguments, made)
         assert refused is not None
@@ -158,12 +157,20 @@ class Launch:
         tried = next((s for s in self._others() if s[CHANGED[0]] == double), None)
         if not made or made.n_spills < SPILLED or tried is None:
             return made
+        other = None
         with suppress(Exception):  # it runs as it is
             other = self._loaded(arguments, tried)
-            if 2 * other.n_spills < made.n_spills:
-                self._settings = tried
-                return self._roomier(arguments, other)
-        return made
+        if other is None or 2 * other.n_spills >= made.n_spills:
+            return made
+        kept = f"a thread of half as many warps keeps {made.n_spills} registers in memory"
+        self._say(tried, f"{kept}, here {other.n_spills}")
+        self._settings = tried
+        return self._roomier(arguments, other)
+
+    def _say(self, settings: Mapping[str, Any], why: object) -> None:
+        """Warns that a kernel does not run with the settings that were priced."""
+        said = ", ".join(f"{name}={settings[name]}" for name in CHANGED)
+        warnings.warn(f"{self.kernel.__name__} runs with {said}: {why}", stacklevel=4)
 
     def _others(self) -> Iterator[Mapping[str, Any]]:
         """Other settings of the same kernel; none where its text depends on the warps."""

@@ -20,7 +20,7 @@ from napkin.check.rounding import roundings
 from napkin.check.verdict_rows import CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import close_to
-from napkin.ir.node import postorder
+from napkin.ir.node import factors, postorder
 from napkin.ir.storage import own_type, storage_type
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
@@ -38,6 +38,10 @@ from napkin.target import target_of
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2, "fp8": 5e-2}
 """Largest relative error, by norm, of what is rounded to each type on its way to memory."""
 
+FP8_SUM = 2.0**-12
+"""Largest relative error, by norm, of products of fp8 as Hopper's tensor cores add them up: each of
+the four instructions for `napkin.algebra.contraction.EXACT_SUM` of them keeps 14 bits."""
+
 HALF_STEP = {"fp32": 2**-24, "fp16": 2**-11, "bf16": 2**-8, "fp8": 2**-4}
 """Largest relative error of one rounding to each type."""
 
@@ -45,6 +49,14 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
 WARPGROUPS = "warpgroups"
 """What rows are marked with that are of kernels of warpgroups."""
+
+
+def on_device(diagram: Diagram, dtype: str) -> float:
+    """The largest relative error, by norm, that is allowed of a plan in a type on a device."""
+    sums = (n for n in postorder([o.node for o in diagram.outputs]) if n.op == "sum")
+    types = ([own_type(leaf) for leaf in factors(n.args[0])] for n in sums)
+    narrow = any(each.count("fp8") > 1 for each in types)
+    return max(TOLERANCE[dtype], FP8_SUM) if narrow else TOLERANCE[dtype]
 
 
 def check(

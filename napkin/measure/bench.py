@@ -181,7 +181,7 @@ def bench(
     """
     import torch
 
-    from napkin.check.verdict import TOLERANCE
+    from napkin.check.verdict import on_device
     from napkin.measure.check import elsewhere
     from napkin.measure.device import described, version_of
     from napkin.measure.heads import Problem
@@ -220,7 +220,8 @@ def bench(
     flops = operations(plan.diagram, plan.sizes, tensors)
     return Bench(
         plan.name, plan.machine.name, plan.dtype, plan.sizes, about, rows, plan.seconds * 1e6,
-        flops, plan.moved, seed, TOLERANCE[plan.dtype], elsewhere(plan, about["arch"]),
+        flops, plan.moved, seed, on_device(plan.diagram, plan.dtype),
+        elsewhere(plan, about["arch"]),
     )  # fmt: skip
 
 

@@ -135,7 +135,7 @@ def measured(
     """
     import torch
 
-    from napkin.check.verdict import TOLERANCE
+    from napkin.check.verdict import on_device
     from napkin.measure.tensors import drawn, poison
     from napkin.measure.values import errors
     from napkin.torch.run import opened
@@ -144,7 +144,7 @@ def measured(
     tensors = drawn(plan.diagram, plan.sizes, plan.dtype, seed)
     outputs = {o.name: plan.tensor_of[o.name] for o in plan.diagram.outputs}
     stored = {p.binding[o.name] for p in plan.kernels for o in p.choice.origin}
-    limit = TOLERANCE[plan.dtype]
+    limit = on_device(plan.diagram, plan.dtype)
     right: dict[str, torch.Tensor] = {}
     calls: dict[str, Callable[[], Any]] = {}
     notes: dict[int, str] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from napkin.check.verdict import TOLERANCE
+from napkin.check.verdict import on_device
 from napkin.check.verdict_rows import ValueRow
 from napkin.diagram.diagram import Diagram
 from napkin.ir.types import LARGEST, NEAR
@@ -159,6 +159,6 @@ def device_values(plan: Plan, seed: int) -> DeviceValues:
     tensors = drawn(plan.diagram, plan.sizes, plan.dtype, seed)
     ran = poisoned(plan, tensors)
     off = errors(plan, ran.outputs, tensors, plan.sizes)
-    limit = TOLERANCE[plan.dtype]
+    limit = on_device(plan.diagram, plan.dtype)
     rows = tuple(ValueRow("as planned", o, e, limit) for o, e in off.items())
     return DeviceValues(rows, ran.repeats, not plan.accumulates)

@@ -40,10 +40,12 @@ class Outcome:
         p: Problem, status: str, error: float | None = None, seconds: float = 0.0, note: str = ""
     ) -> Outcome:
         """The outcome of a problem."""
-        from napkin.check.verdict import TOLERANCE
+        from napkin.check.verdict import on_device
 
         title = f"{p.title}, {p.dtype}, {p.layout}"
-        return Outcome(p.group, title, status, error, TOLERANCE[p.dtype], seconds, note)
+        return Outcome(
+            p.group, title, status, error, on_device(p.diagram(), p.dtype), seconds, note
+        )
 
     def __str__(self) -> str:
         error = "" if self.relative_error is None else f", error {self.relative_error:.1e}"

@@ -8,7 +8,7 @@ import pytest
 
 import napkin as nk
 from napkin.check import verdict
-from napkin.check.verdict import TOLERANCE, check
+from napkin.check.verdict import FP8_SUM, TOLERANCE, check, on_device
 from napkin.diagram.library import load
 from napkin.run.compile import Job
 from napkin.run.worker import CompileError
@@ -80,3 +80,12 @@ def test_no_kernel_that_casts_to_eight_bits_is_compiled_for_what_has_none() -> N
     rows = verdict.compiled(nk.derive(rounded, on="h100"), registers=False)
     assert all(row.ok for row in rows), rows
     assert {row.arch for row in rows} == {"sm_90", "sm_100"}
+
+
+def test_sums_of_fp8_keep_few_bits_on_a_device() -> None:
+    """128 products come of 4 instructions, of which each keeps 14 bits."""
+    scaled, plain = load("blockwise_fp8_linear"), load("matmul")
+    assert on_device(scaled, "fp32") == FP8_SUM == 4 * 2.0**-14
+    assert on_device(scaled, "bf16") == TOLERANCE["bf16"]
+    assert on_device(plain, "fp32") == TOLERANCE["fp32"]
+    assert on_device(load("attention_fp8_kv"), "fp32") == TOLERANCE["fp32"]

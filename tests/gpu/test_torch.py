@@ -217,6 +217,7 @@ def test_graphs_of_steps_with_gradients() -> None:
         out = nkt.attention(*[nkt.rms_norm(x, gain)] * 3, is_causal=True)
         return torch.autograd.grad(out, (x, gain), torch.ones_like(out))
 
+    step()  # as torch asks before a capture: kernels of a backward pass are loaded by its thread
     graphs, found = list[torch.cuda.CUDAGraph](), list[tuple[torch.Tensor, ...]]()
     for i in range(2):
         graphs.append(torch.cuda.CUDAGraph())

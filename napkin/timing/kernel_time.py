@@ -233,7 +233,8 @@ class Waves:
             # A warpgroup turns what it stores from the layout of its products to that of rows.
             emitted = run.emitted if run.rows >= WARPGROUP_ROWS else 0.0
             seconds += c.emitted * emitted / arithmetic_rate(machine)
-            clocks = c.formed * run.formed + c.wide * run.wide + c.pieces * run.pieces
+            stored = run.formed - run.held
+            clocks = c.formed * stored + c.wide * run.wide + c.pieces * run.pieces
             seconds += clocks / (machine.sms * machine.clock)
         if not run.waits:
             each = c.chain_iteration if run.chained else c.iteration

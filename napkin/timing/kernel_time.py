@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from napkin.count.matrix_products import WARPGROUP_ROWS
+from napkin.count.requested import SECTOR
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import Machine
 from napkin.timing.execution import (
@@ -190,8 +191,9 @@ class Waves:
         share = c.l2_apart if run.staggered else c.l2_share
         crossing = run.inner_bytes + c.partial * run.partial_bytes
         pipes = {L2: crossing / (share * machine.l2_rate) * idle}
-        # L1 looks up a line a clock; one that few bytes are read of takes longer.
-        clocks = max(run.accesses * c.access, run.lines + c.scattered * run.scattered)
+        # L1 looks up a line a clock; one that L2 sends few bytes of takes longer.
+        sent = min(run.scattered, run.inner_bytes / SECTOR)
+        clocks = max(run.accesses * c.access, run.lines + c.scattered * sent)
         accesses = clocks / (machine.sms * machine.clock) * idle
         if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
             pipes[ACCESSES] = accesses

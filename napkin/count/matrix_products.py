@@ -94,6 +94,12 @@ def in_pieces(p: Contraction[Key], side: int, lengths: Mapping[Key, int]) -> boo
     return side == 0 and not few and _other_way(p, lengths) and not turns(p, lengths)
 
 
+def held(p: Contraction[Key], side: int, lengths: Mapping[Key, int]) -> bool:
+    """Whether a warpgroup takes an operand from the registers in which it is computed."""
+    few = math.prod(lengths[k] for k in p.rows) < WARPGROUP_ROWS
+    return side == 0 and not few and forms(p, 0) and not _other_way(p, lengths)
+
+
 def _other_way(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
     """Whether rows are computed from tiles that lie the other way."""
     if p.dtype or p.lies(0):

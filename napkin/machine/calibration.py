@@ -41,8 +41,8 @@ class Constants:
         hidden_2, hidden_3: what is left of such an iteration where two groups, or three and more,
             share a multiprocessor.
         formed, wide, pieces: clocks of a multiprocessor for each value that is computed into an
-            operand of a product, for each of 4 bytes that it is computed from, and for each that
-            comes to a warpgroup's registers in pieces.
+            operand of a product and stored for it, for each of 4 bytes that it is computed from,
+            and for each that comes to a warpgroup's registers in pieces.
         finishing: bytes stored that one byte counts as that is read after the loops.
         serial: clocks from one matrix instruction to the next where each is waited for, beside
             what it takes.
@@ -54,7 +54,7 @@ class Constants:
         single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
             one.
         scattered: clocks of a multiprocessor for each line that loads or stores touch beyond those
-            that their bytes would fill, over those of a line.
+            that their bytes would fill, over those of a line, if L2 sends them.
         access: clocks of a multiprocessor for each load or store of a warp, however few its bytes.
         partial: what a byte of a line that a box touches and does not read counts, of those that
             it reads.

@@ -360,7 +360,7 @@ class Pricing:
             stored_bytes=tiled.stored_bytes,
             finishing_bytes=tiled.finishing_bytes,
             emitted=tiled.emitted,
-            formed=formed[0], wide=formed[1], pieces=formed[2],
+            formed=formed[0], wide=formed[1], pieces=formed[2], held=formed[3],
             added_bytes=tiled.added_bytes,
             zeroed_bytes=of.zeroed_bytes,
             resident=caches.running,

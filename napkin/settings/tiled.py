@@ -13,6 +13,7 @@ from napkin.count.matrix_products import (
     copies,
     fed,
     forms,
+    held,
     in_pieces,
     issued,
     readings,
@@ -291,17 +292,21 @@ class Tiled(Asked):
         return min((as_written(p, self.tiles)[0] for p in self.of.kernel.products), default=0)
 
     @cached_property
-    def formed(self) -> tuple[int, int, int]:
+    def formed(self) -> tuple[int, int, int, int]:
         """Values of a chunk that are computed from readings into an operand; values of 4 bytes that
-        these are computed from; and values of operands that come to registers in pieces."""
+        these are computed from; values of operands that come to registers in pieces; and those that
+        are computed where products take them."""
         carried, tiles = self.of.kernel.stream.carried, self.tiles
         sides = [(p, s) for p in self.of.kernel.products for s in (0, 1) if carried(p.spans[s])]
         found = [(p, s) for p, s in sides if forms(p, s)]
         read = {n for p, s in found for n in readings(p.sides[s])}
         wide = [n for n in read if STORAGE[self.of.dtypes[tensor_of(n)]].bits == WIDE]
         pieces = [(p, s) for p, s in sides if in_pieces(p, s, tiles)]
-        whole, parts = (sum(extent(p.spans[s], tiles) for p, s in x) for x in (found, pieces))
-        return whole, sum(extent(n.axes, tiles) for n in wide), parts
+        own = [(p, s) for p, s in found if held(p, s, tiles)]
+        whole, parts, kept = (
+            sum(extent(p.spans[s], tiles) for p, s in x) for x in (found, pieces, own)
+        )
+        return whole, sum(extent(n.axes, tiles) for n in wide), parts, kept
 
     def waited(self, stages: int, warps: int) -> int:
         """Matrix instructions of a chunk that a warpgroup waits for one by one."""

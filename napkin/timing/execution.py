@@ -50,6 +50,7 @@ class Execution:
         formed: values that are computed from readings into operands of products.
         wide: values of 4 bytes that these are computed from.
         pieces: of what is computed so, what comes to a warpgroup's registers in pieces.
+        held: of what is computed so, what a warpgroup takes from the registers it is computed in.
         zeroed_bytes: bytes of zeros that are written before, in a launch of their own.
         groups: program instances; the last wave of them may leave multiprocessors idle.
         resident: program instances that one multiprocessor has room for at once.
@@ -93,6 +94,7 @@ class Execution:
     formed: float = 0.0
     wide: float = 0.0
     pieces: float = 0.0
+    held: float = 0.0
     zeroed_bytes: float = 0.0
     resident: int = 1
     chunks: int = 0

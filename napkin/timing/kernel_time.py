@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from napkin.count.matrix_products import WARPGROUP_ROWS
+from napkin.count.requested import SECTOR
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import Machine
 from napkin.timing.execution import (
@@ -190,8 +191,9 @@ class Waves:
         share = c.l2_apart if run.staggered else c.l2_share
         crossing = run.inner_bytes + c.partial * run.partial_bytes
         pipes = {L2: crossing / (share * machine.l2_rate) * idle}
-        # L1 looks up a line a clock; one that few bytes are read of takes longer.
-        clocks = max(run.accesses * c.access, run.lines + c.scattered * run.scattered)
+        # L1 looks up a line a clock; one that L2 sends few bytes of takes longer.
+        sent = min(run.scattered, run.inner_bytes / SECTOR)
+        clocks = max(run.accesses * c.access, run.lines + c.scattered * sent)
         accesses = clocks / (machine.sms * machine.clock) * idle
         if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
             pipes[ACCESSES] = accesses
@@ -233,7 +235,8 @@ class Waves:
             # A warpgroup turns what it stores from the layout of its products to that of rows.
             emitted = run.emitted if run.rows >= WARPGROUP_ROWS else 0.0
             seconds += c.emitted * emitted / arithmetic_rate(machine)
-            clocks = c.formed * run.formed + c.wide * run.wide + c.pieces * run.pieces
+            stored = run.formed - run.held
+            clocks = c.formed * stored + c.wide * run.wide + c.pieces * run.pieces
             seconds += clocks / (machine.sms * machine.clock)
         if not run.waits:
             each = c.chain_iteration if run.chained else c.iteration

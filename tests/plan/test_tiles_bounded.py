@@ -91,17 +91,18 @@ def test_shapes_of_axes_that_the_same_arrays_carry_are_the_best_of_all(
         found = Tiles(wide(), uneven)
         every: dict[int, list[tuple[float, tuple[int, ...]]]] = {}
         for values in itertools.product(*(found._candidates(a) for a in axes)):
-            padded = tiles.waste(wide(), uneven, dict(zip(axes, values, strict=True)), axes)
+            at = zip(axes, values, strict=True)
+            padded = math.prod(tiles.waste(wide(), uneven, a, n) for a, n in at)
             shapes = every.setdefault(math.prod(values), [])
             shapes.append((padded, tuple(-n for n in values[::-1])))
         best = [order for shapes in every.values() for _, order in sorted(shapes)[: tiles.SHAPES]]
         own = [tuple(-t[a] for a in axes[::-1]) for t in found._fewest(axes)]
         assert own == best
 
-    asked: list[dict[str, int]] = []
+    asked: list[tuple[str, int]] = []
 
-    def counted(kernel: Kernel, sizes: Mapping[str, int], t: dict[str, int], axes: Any) -> float:
-        asked.append(t)
+    def counted(kernel: Kernel, sizes: Mapping[str, int], axis: str, tile: int) -> float:
+        asked.append((axis, tile))
         return 1.0
 
     monkeypatch.setattr(tiles, "waste", counted)

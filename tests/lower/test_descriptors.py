@@ -61,7 +61,7 @@ def scaled(X: Any, G: Any, W: Any) -> Any:
 
 
 def test_factors_of_an_operand_are_read_by_addresses() -> None:
-    made = nk.derive(scaled, on="h100", sizes={"n": 512, "d": 512, "m": 512})
+    made = nk.derive(scaled, on="h100", sizes={"n": 512, "d": 2048, "m": 512})
     tensors = {str(leaf.params[0]) for k in made.kernels for leaf in k.program.boxes}
     assert tensors == {"W"}
     verdict = made.check()

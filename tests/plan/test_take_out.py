@@ -9,7 +9,7 @@ import numpy as np
 import napkin as nk
 
 
-@nk.diagram("q d, x d, p d -> q d", sizes={"q": 512, "x": 512, "d": 64, "p": 512})
+@nk.diagram("q d, x d, p d -> q d", sizes={"q": 4096, "x": 4096, "d": 64, "p": 4096})
 def between_positions(Q: Any, K: Any, E: Any) -> Any:
     """Attention with scores between a query and the distance to a key."""
     far = nk.index("q") - nk.index("x") + nk.size("p") // 2

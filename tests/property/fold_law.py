@@ -161,10 +161,15 @@ def assert_law(
 
 
 def _renamed(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of axes by which arrays are read under other names; of one that is streamed its
-    own."""
+    """The sizes of axes by which arrays are read under other names, and states that are stepped
+    on; of one that is streamed its own."""
     out: dict[str, int] = {}
-    for n in postorder(o.node for o in kernel.outputs):
+    passes = kernel.stream.passes
+    stepped = [
+        *(s.step for p in passes for s in p.states),
+        *(e.node for p in passes for e in p.emits),
+    ]
+    for n in postorder([*(o.node for o in kernel.outputs), *stepped]):
         for pair in cast("tuple[tuple[str, str], ...]", n.params[0]) if n.op == "rename" else ():
             size = next((sizes[a] for a in pair if a in kernel.stream.axes), sizes[pair[0]])
             out |= dict.fromkeys(pair, size)

@@ -199,8 +199,8 @@ class SpecialisedCta:
 
     @cached_property
     def crossing(self) -> tuple[Crossed, ...]:
-        """Those of a program, in every loop the same."""
-        return self.crossed(self.program.loops[0])
+        """Those of a program, in every loop the same; none where it streams nothing."""
+        return self.crossed(self.program.loops[0]) if self.program.loops else ()
 
     def across(self, loop: Loop) -> tuple[Node, ...]:
         """Terms of a loop with one value for each column of the scores, computed of readings: each

@@ -32,8 +32,9 @@ LARGEST = 20_000
 """Values of the largest array with which more than one point is tried."""
 
 HUGE = 1e100
-"""What exponentials stay below where values are compared. Tensors are drawn apart, so that of one less
-the maximum of another has no bound, and products of such values overflow in some orders alone."""
+"""What exponentials stay below where values are compared. Tensors are drawn apart, so that of one
+less the maximum of another has no bound, and products of such values overflow in some orders
+alone."""
 
 STEP = 2.0**-46
 """How far inputs and reductions are moved, relative to themselves, to see what rounding does."""

@@ -31,6 +31,11 @@ _EXACT = frozenset({"input", "number", "size", "ones", "index", "mean", "rename"
 LARGEST = 20_000
 """Values of the largest array with which more than one point is tried."""
 
+HUGE = 1e100
+"""What exponentials stay below where values are compared. Tensors are drawn apart, so that of one
+less the maximum of another has no bound, and products of such values overflow in some orders
+alone."""
+
 STEP = 2.0**-46
 """How far inputs and reductions are moved, relative to themselves, to see what rounding does."""
 
@@ -111,6 +116,9 @@ class Point:
                 if not REDUCTIONS[n.op].order:  # it overflows, and few rules hold of infinities
                     value = np.where(np.isinf(value), np.nan, value)
                 bind[n] = _moved(value, [self.seed, self.shift, len(bind)])
+            elif self.shift and _is_steep(n):
+                (value,) = evaluate([n], bind, self.sizes, scalars, box)
+                bind[n] = np.where(np.abs(value) > HUGE, np.nan, value)
         return evaluate(roots, bind, self.sizes, scalars, box)
 
     def _near(self, bind: Mapping[Node, Array]) -> dict[Node, Array]:
@@ -211,13 +219,18 @@ def points(
     """Points for terms: of every kind of values, and with axes of 1, 2, 3 and no positions."""
     room = Room(roots, same_size, splits)
     wanted = [("normal", (3, 2)), ("far", (2, 3)), ("repeated", (3, 2)), ("normal", (1,))]
-    wanted += [("steep", (2, 3))]  # of which no exponential is a float
+    if any(n.op in COMPOSITES or _is_steep(n) for n in postorder(roots)):
+        wanted += [("steep", (2, 3))]  # of which no exponential is a float
     wanted += [("rational", (2, 3)), *([("infinite", (3, 2))] if infinite else [])]
     wanted += [("normal", (0,))] if empty and not splits else []
     for seed, (what, lengths) in enumerate(wanted):
         sizes = room.sizes(lengths)
         if sizes is not None and (seed == 0 or _largest(roots, sizes) <= LARGEST):
             yield Point(what, sizes, room.own, seed)
+
+
+def _is_steep(n: Node) -> bool:
+    return n.op in POINTWISE and POINTWISE[n.op].steep
 
 
 def _largest(roots: Iterable[Node], sizes: Mapping[str, int]) -> int:

@@ -56,12 +56,12 @@ def test_a_plot_of_a_sweep(napkin: Callable[..., Any], here: Path) -> None:
 def test_the_exponents_of_traffic() -> None:
     # So deep that b is streamed: of 256 values a group is predicted to be faster with all at once.
     (kernel,) = nk.derive(
-        load("matmul"), sizes={"a": 512, "b": 2048, "c": 128}, parts={"b": 1}
+        load("matmul"), sizes={"a": 512, "b": 4096, "c": 128}, parts={"b": 1}
     ).kernels
     assert kernel.choice.kernel.stream.axes == ("b",)
     assert sorted(traffic_terms(kernel), key=lambda t: t[1]) == [
         (512 * 128, 0.0),
-        (2 * 512 * 2048 * 128, 0.5),
+        (2 * 512 * 4096 * 128, 0.5),
     ]
 
 

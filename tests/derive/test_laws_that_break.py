@@ -56,8 +56,18 @@ def pooled(X: Any) -> Any:
     return nk.reduce(taps, "sum", over="w")
 
 
-def test_states_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_of_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = streamed(attention)
+    parts.parted(kernel, 3)
+    sides = ("left", "right")  # as they are, brought to no maximum of both
+    monkeypatch.setattr(parts, "_brought", lambda x, _: tuple(map(x.leaf, sides)))
+    with pytest.raises(LawError, match="merge"):
+        parts.parted(kernel, 3)
+
+
+def test_states_of_one_part_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, joined = streamed(attention), parts._joined
+    monkeypatch.setattr(parts, "_of_many", lambda *_: None)
     parts.parted(kernel, 3)
     monkeypatch.setattr(parts, "_joined", lambda x, *_: joined(x, *_) if x.name == "m" else x)
     with pytest.raises(LawError, match="merge"):

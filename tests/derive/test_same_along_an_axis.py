@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,16 +21,26 @@ def sums(Y: Any, A: Any) -> Any:
 WOVEN = sums.weave("w", into="Y")
 
 
-def test_such_an_axis_is_not_streamed() -> None:
+def test_such_an_axis_is_streamed() -> None:
+    """Each chunk stores its positions."""
+    ready = prepare(WOVEN)
+    kernel = label("sums", ready.outputs, ready.names, streamed="w")
+    assert not kernel.stream.tails
+    assert [e.output for e in kernel.stream.passes[0].emits] == [o.name for o in ready.outputs]
+
+
+def test_a_term_without_such_an_axis_is_not_streamed_along_it() -> None:
     """The result would be stored after the loop, for the last chunk alone."""
     ready = prepare(WOVEN)
+    bare = prepare(sums).outputs
+    outputs = [replace(o, node=b.node) for o, b in zip(ready.outputs, bare, strict=True)]
     with pytest.raises(Refusal, match="it is stored along w and is the same everywhere along it"):
-        label("sums", ready.outputs, ready.names, streamed="w")
+        label("sums", outputs[1:], ready.names, streamed="w")
 
 
 def test_such_an_axis_is_held_whole_where_it_is_not_grouped() -> None:
     ready = prepare(WOVEN)
-    second = [o for o in ready.outputs if "w" not in o.node.axes]
+    second = ready.outputs[1:]
     kernel = label("second", second, ready.names, streamed="d", group=())
     assert "w" in kernel.whole
     assert "w" in label("second", second, ready.names, streamed="d").group

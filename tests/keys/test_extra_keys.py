@@ -131,7 +131,7 @@ def test_grouped_heads() -> None:
 def test_one_maximum_for_both(which: str, level: float) -> None:
     """Scores far from 0 on one side: the other side's weights vanish, or are all there is."""
 
-    @nk.diagram("q x, q a, x d, a d -> q d", sizes={"q": 1024, "x": 4096, "a": 4, "d": 16})
+    @nk.diagram("q x, q a, x d, a d -> q d", sizes={"q": 4096, "x": 4096, "a": 4, "d": 16})
     def weighted(S, T, V, F):
         P, R = nk.softmax([S, T], over=["x", "a"], keys=[nk.sliding(40, 0, "q", "x"), None])
         return nk.contract(P, V, over="x") + nk.contract(R, F, over="a")

@@ -133,17 +133,17 @@ def test_messages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "axis", "reason"),
+    ("name", "axis", "size", "reason"),
     [
-        ("attention", "q", r"no kernel streams q; instead, split a streamed axis \(x\)"),
-        ("softmax", "x", "no kernel streams x; instead, leave the parts out"),
-        ("causal_attention", "x", "a key set says which chunks of x each group visits"),
+        ("attention", "q", 64, r"no kernel streams q; instead, split a streamed axis \(x\)"),
+        ("softmax", "x", 64, "no kernel streams x; instead, leave the parts out"),
+        ("causal_attention", "x", 512, "a key set says which chunks of x each group visits"),
     ],
 )
-def test_parts_that_no_kernel_has_are_refused(name: str, axis: str, reason: str) -> None:
+def test_parts_that_no_kernel_has_are_refused(name: str, axis: str, size: int, reason: str) -> None:
     with pytest.raises(Refusal, match=f"4 parts of {axis} is refused at {name}: {reason}"):
-        nk.derive(load(name), on="h100", sizes={axis: 64}, parts={axis: 4})
-    nk.derive(load(name), on="h100", sizes={axis: 64}, parts={axis: 1})  # asks for nothing
+        nk.derive(load(name), on="h100", sizes={axis: size}, parts={axis: 4})
+    nk.derive(load(name), on="h100", sizes={axis: size}, parts={axis: 1})  # asks for nothing
 
 
 def test_a_recipe_keeps_the_number_of_parts() -> None:

@@ -10,11 +10,12 @@ and which launches it is about, so that one made for an older kernel is found ou
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 from napkin.diagram.diagram import Diagram
@@ -178,7 +179,19 @@ def _each(
         yield from map(work, names)
         return
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        yield from pool.map(work, names)
+        try:
+            # The processes inherit that interrupts are held back: this one alone answers them.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                futures = [pool.submit(work, name) for name in names]
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            for future in futures:
+                yield future.result()
+        except BaseException:
+            for process in active_children():
+                process.terminate()
+            raise
 
 
 def _compared(out: Path, name: str) -> tuple[list[str], list[str]]:

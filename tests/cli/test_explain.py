@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.algebra.tracer import times
 from napkin.diagram.library import load
+from napkin.plan import ways
 
 PRODUCT = """
 import napkin as nk
@@ -87,8 +89,10 @@ def test_what_was_dropped_has_a_reason_and_the_time_of_the_winner(attention: str
     assert all(lines[i + 1].startswith("    because ") for i in dropped)
     assert "because stream d is refused at O: output O carries d and needs a reduction" in attention
     assert "because d x held whole is too much for a tile" in attention
-    assert "fused: 41.1 us" in attention
-    assert "us at least, where 47.3 us is the most that pays" in attention
+    taken = nk.derive(load("attention")).seconds
+    assert f"considered cut: Q_K, m, z, O fused: {times(taken)}\n" in attention
+    most = times(ways.SAME * taken)
+    assert f" us at least, where {most} is the most that pays\n" in attention
 
 
 def test_after_a_rule_nothing_more_is_said(napkin: Callable[..., Any]) -> None:
@@ -114,7 +118,7 @@ def test_a_rule_that_was_not_applied_is_an_error(napkin: Callable[..., Any], her
     found = napkin("explain", "mine.py:product", "--after", "expand")
     assert (found.status, found.out) == (2, "")
     assert found.err.startswith(
-        "napkin: --after 'expand': no step here is of that rule; there are stream, group"
+        "napkin: --after 'expand': no step here is of that rule; there are group, tile\n"
     )
 
 

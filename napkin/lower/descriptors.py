@@ -17,7 +17,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from napkin.algebra.terms import is_operand
-from napkin.derive.kernel import Kernel
+from napkin.derive.kernel import Kernel, tensor_of
 from napkin.ir.linear import linear
 from napkin.ir.node import Node, inside_sums, postorder
 from napkin.ir.storage import own_type
@@ -63,9 +63,9 @@ def in_boxes(program: Program) -> Program:
     return replace(program, schedule=schedule, boxes=boxes, stores=stores)
 
 
-def item_bytes(leaf: Node) -> int:
-    """Bytes of a value of a reading that descriptors may serve."""
-    return STORAGE[own].bits // 8 if (own := own_type(leaf)) else ITEM
+def item_bytes(n: Node) -> int:
+    """Bytes of a value of a reading or a result that descriptors may serve."""
+    return STORAGE[own].bits // 8 if (own := own_type(n)) else ITEM
 
 
 def boxable(kernel: Kernel, tiles: Mapping[str, int] = MappingProxyType({})) -> frozenset[str]:
@@ -106,9 +106,22 @@ def _aligned(first: Node, axis: str, tiles: Mapping[str, int]) -> bool:
 
 def served(program: Program, sizes: Mapping[str, int]) -> bool:
     """Whether descriptors serve every row-major tensor of these sizes that they may."""
-    every = (*program.boxed.values(), *program.stores.values(), *program.adds.values())
-    strides = (contiguous([sizes[a] for a in axes]) for axes in every)
-    return all(fits(s, program.schedule.described) for s in strides)
+    items = items_of(program)
+    strides = {t: contiguous([sizes[a] for a in axes]) for t, axes in tensors_of(program).items()}
+    return all(fits(s, items[t]) for t, s in strides.items())
+
+
+def tensors_of(program: Program) -> dict[str, tuple[str, ...]]:
+    """The tensors that descriptors may serve, with their axes in memory order."""
+    read = {tensor_of(leaf): axes for leaf, axes in program.boxed.items()}
+    return {**read, **program.stores, **program.adds}
+
+
+def items_of(program: Program) -> dict[str, int]:
+    """The bytes of a value of each of these tensors."""
+    stored = {o.name: item_bytes(o.node) for o in program.kernel.outputs}
+    found = {tensor_of(leaf): item_bytes(leaf) for leaf in program.boxed} | stored
+    return {t: found[t] for t in tensors_of(program)}
 
 
 def lines(program: Program) -> dict[Node, tuple[str, ...]]:

@@ -79,6 +79,7 @@ class Entry:
         splits: the axes that are split by residue.
         ragged: of those, the ones whose length depends on the residue, by the axis of places.
         boxes: the tensors that descriptors may serve, with their axes in memory order.
+        items: the bytes of a value of each of these.
         streamed: the axes of each tensor that is streamed.
         contracts: whether the compiler may contract a product and a sum into one operation (FMA),
             in one place and not in another: not where equal terms are to be rounded alike.
@@ -94,6 +95,7 @@ class Entry:
     splits: tuple[Split, ...]
     ragged: Mapping[str, Split]
     boxes: Mapping[str, tuple[str, ...]]
+    items: Mapping[str, int]
     streamed: tuple[tuple[str, ...], ...] = ()
     contracts: bool = True
     added: tuple[str, ...] = ()
@@ -264,7 +266,7 @@ def _described(entry: Entry, step: Steps, sizes: Sizes) -> bool:
     """Whether every tensor that a descriptor may serve lies in memory as one needs, and is not
     empty."""
     return bool(entry.boxes) and all(
-        fits([step[t, a] for a in own], entry.schedule.described) and all(sizes[a] for a in own)
+        fits([step[t, a] for a in own], entry.items[t]) and all(sizes[a] for a in own)
         for t, own in ((t, entry.axes_of[t]) for t in entry.boxes)
     )
 

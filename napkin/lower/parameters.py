@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from napkin.algebra.terms import rounds_alike
-from napkin.derive.kernel import tensor_of
 from napkin.ir.node import postorder
 from napkin.ir.taking import own_axes, taken_of
 from napkin.lower.box_loops import rising
+from napkin.lower.descriptors import items_of, tensors_of
 from napkin.lower.divisibility import rows, tensor_axes
 from napkin.lower.launch import Argument, Entry
 from napkin.lower.program import Program
@@ -85,8 +85,8 @@ def entry_of(arguments: tuple[Argument, ...], program: Program) -> Entry:
         kernel.whole,
         kernel.splits,
         kernel.ragged,
-        {tensor_of(leaf): axes for leaf, axes in program.boxed.items()}
-        | {**program.stores, **program.adds},
+        tensors_of(program),
+        items_of(program),
         kernel.streamed,
         contracts=not rounds_alike((*program.roots, *(o.node for o in kernel.outputs))),
         added=kernel.added,

@@ -72,10 +72,13 @@ class Way:
     after: bool = False
     specialised: float = 0.0
 
-    @property
-    def same(self) -> float:
-        """How many times as long others may take that are the same for all that is told."""
-        return CLOSE if self.specialised > MOSTLY * self.seconds else SAME
+    def same(self, since: Way | None) -> float:
+        """How many times as long as this others may take, after a way that all begin with, to be
+        the same for all that is told."""
+        seconds, specialised = self.seconds, self.specialised
+        if since is not None:
+            seconds, specialised = seconds - since.seconds, specialised - since.specialised
+        return CLOSE if specialised > MOSTLY * seconds else SAME
 
 
 def way_text(way: Way) -> str:
@@ -88,27 +91,27 @@ def too_long(least: float, most: float) -> str:
     return f"{times(least)} at least, where {times(most)} is the most that pays"
 
 
-def preferred(best: Way, than: Way) -> str:
+def preferred(best: Way, than: Way, since: Way | None = None) -> str:
     """The time of the best way, and why it is before one that takes less."""
-    preference = f", which is alike (within {100 * (than.same - 1):.0f} %)"
+    preference = f", which is alike (within {100 * (than.same(since) - 1):.0f} %)"
     return way_text(best) + (preference if than.seconds < best.seconds else "")
 
 
-def simplest(ways: Sequence[Way], since: float = 0.0) -> Way:
+def simplest(ways: Sequence[Way], since: Way | None = None) -> Way:
     """The way with the fewest kernels, of those about as fast as the fastest.
 
     Args:
-        since: seconds after which the ways differ: what all have before does not count.
+        since: what all have before they differ, which does not count.
     """
     fastest = min(ways, key=lambda w: w.seconds)
-    most = _about_as_fast(fastest.seconds, since, fastest.same)
+    most = _about_as_fast(fastest.seconds, since, fastest.same(since))
     return min((w for w in ways if w.seconds <= most), key=lambda w: (w.kernels, w.seconds))
 
 
-def _about_as_fast(fastest: float, since: float, same: float) -> float:
+def _about_as_fast(fastest: float, since: Way | None, same: float) -> float:
     """The most seconds that are about as fast as the fastest, which may be done before `since`."""
-    since = min(since, fastest)
-    return since + (fastest - since) * same
+    before = min(since.seconds, fastest) if since else 0.0
+    return before + (fastest - before) * same
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,8 +219,7 @@ class Cutting:
         found: dict[_Option, Way] = {}
         fastest, first = math.inf, min((o.begin for o in self._options[end]), default=0)
         yield first
-        begun = self._ways[first]
-        since = begun.seconds if begun else 0.0
+        since = self._ways[first]
         for o in sorted(self._options[end], key=lambda o: o.least):
             most = min(_about_as_fast(fastest, since, SAME), self._most[end])
             if o.least > most:
@@ -239,7 +241,7 @@ class Cutting:
                 self._tell(o, end, _UNFIT)
         options = [found[o] for o in self._options[end] if o in found]
         self._ways[end] = simplest(options, since) if options else None
-        self._tell_ways(end, options)
+        self._tell_ways(end, options, since)
 
     # --- for the tracer ---------------------------------------------------------------------
 
@@ -270,7 +272,7 @@ class Cutting:
             why = too_long(before.seconds + o.segment.least, most)
         self._tell(o, end, why)
 
-    def _tell_ways(self, end: int, ways: Sequence[Way]) -> None:
+    def _tell_ways(self, end: int, ways: Sequence[Way], since: Way | None) -> None:
         """Report the ways that were priced, and why the others were not taken."""
         if (tracer := active()) is None or not ways:
             return
@@ -279,7 +281,7 @@ class Cutting:
         for w in ways:
             tracer.considered("cut", self._text(w, end), w.seconds)
             if w is not best:
-                kept = f"{self._text(best, end)}: {preferred(best, w)}"
+                kept = f"{self._text(best, end)}: {preferred(best, w, since)}"
                 self._tell(w, end, f"{way_text(w)}, and {kept}")
 
     def _begins(self, i: int) -> Iterator[int]:

@@ -60,7 +60,7 @@ _ALONG_AXES = COMPOSITES | SCANS | WRAPPERS | MOVES | {"rename", "keys", "scatte
 FLIGHT = 32
 """Levels of terms that are walked, and written as one expression, by recursion."""
 
-LISTED = 512
+LISTED = 2048
 """Nodes of a term that keeps a list of them, at most: each part of a term may have its own."""
 
 MOST_FACTORS = 64

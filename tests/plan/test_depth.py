@@ -79,7 +79,7 @@ def known() -> Iterator[tuple[Memo, Plan, float]]:
 def test_six_blocks_are_planned_in_seconds(known: tuple[Memo, Plan, float]) -> None:
     _, plan, seconds = known
     assert seconds < SECONDS
-    assert 24 <= len(plan.kernels) <= 36
+    assert 24 <= len(plan.kernels) <= 42  # of a block seven: statistics of rows by themselves
     assert len(distinct(plan.kernels)) < 10
 
 

@@ -18,7 +18,7 @@ linear_cross_entropy_blocks:
 linear_cross_entropy_merge:
   merge v_block256
   group n
-  tile n = 4
+  tile n = 32
   tile v_block256 = 512
 
 linear_cross_entropy_blocks, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -217,20 +217,20 @@ def run(X, W, T):
     )
 
     WIDE = max(
-        _reach((v_block256, n), O_m_part.stride(), (512, 4)),
-        _reach((v_block256, n), O_z_part.stride(), (512, 4)),
-        _reach((v_block256, n), O_target_part.stride(), (512, 4)),
-        _reach((n,), O.stride(), (4,)),
+        _reach((v_block256, n), O_m_part.stride(), (512, 32)),
+        _reach((v_block256, n), O_z_part.stride(), (512, 32)),
+        _reach((v_block256, n), O_target_part.stride(), (512, 32)),
+        _reach((n,), O.stride(), (32,)),
     ) >= 2**31
-    GRID = (triton.cdiv(n, 4),)
+    GRID = (triton.cdiv(n, 32),)
     linear_cross_entropy_merge[GRID](
         O_m_part, O_z_part, O_target_part, O,
         n, v_block256,
         *O_m_part.stride(), *O_z_part.stride(), *O_target_part.stride(), *O.stride(),
-        BLOCK_N=4, BLOCK_V_BLOCK256=512,
-        EVEN_N=n % 4 == 0, EVEN_V_BLOCK256=v_block256 % 512 == 0,
+        BLOCK_N=32, BLOCK_V_BLOCK256=512,
+        EVEN_N=n % 32 == 0, EVEN_V_BLOCK256=v_block256 % 512 == 0,
         STEP_N=_step(n, O_m_part.stride(), O_z_part.stride(), O_target_part.stride(), O.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=8, num_stages=3,
     )
     return O

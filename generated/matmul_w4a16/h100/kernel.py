@@ -8,7 +8,7 @@ matmul_w4a16:
   group a
   group c
   tile a = 16
-  tile c = 32
+  tile c = 16
   tile g = 1
 
 matmul_w4a16, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -144,19 +144,19 @@ def run(X, W, scale):
 
     WIDE = max(
         _reach((a, g, b), X.stride(), (16, 1, 128)),
-        _reach((c, g, b), W.stride(), (32, 1, 128)),
-        _reach((g, c), scale.stride(), (1, 32)),
-        _reach((a, c), O.stride(), (16, 32)),
+        _reach((c, g, b), W.stride(), (16, 1, 128)),
+        _reach((g, c), scale.stride(), (1, 16)),
+        _reach((a, c), O.stride(), (16, 16)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(X, O)
-    GRID = (triton.cdiv(a, 16) * triton.cdiv(c, 32),)
+    GRID = (triton.cdiv(a, 16) * triton.cdiv(c, 16),)
     matmul_w4a16[GRID](
         TensorDescriptor.from_tensor(X.permute(1, 0, 2), [1, 16, 128]) if DESCRIPTORS else X, W,
-        scale, TensorDescriptor.from_tensor(O, [16, 32]) if DESCRIPTORS else O,
+        scale, TensorDescriptor.from_tensor(O, [16, 16]) if DESCRIPTORS else O,
         a, c, g, b,
         *X.stride(), *W.stride(), *scale.stride(), *O.stride(),
-        BLOCK_A=16, BLOCK_C=32, BLOCK_B=128,
-        EVEN_A=a % 16 == 0, EVEN_C=c % 32 == 0, EVEN_B=b == 128,
+        BLOCK_A=16, BLOCK_C=16, BLOCK_B=128,
+        EVEN_A=a % 16 == 0, EVEN_C=c % 16 == 0, EVEN_B=b == 128,
         STEP_B=_step(b, X.stride(), W.stride()), STEP_C=_step(c, scale.stride(), O.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,

@@ -12,8 +12,8 @@ rotary_attention_shifted:
   group q
   group d
   tile b = 1
-  tile h = 4
-  tile q = 4
+  tile h = 2
+  tile q = 8
   tile d = 64
 rotary_attention_shifted_2:
   group b
@@ -21,8 +21,8 @@ rotary_attention_shifted_2:
   group x
   group d
   tile b = 1
-  tile h = 4
-  tile x = 4
+  tile h = 2
+  tile x = 8
   tile d = 64
 rotary_attention:
   stream x
@@ -367,38 +367,38 @@ def run(Q, K, V, C_q, E_q, C_x, E_x):
     O = torch.empty((b, h, q, v), dtype=torch.bfloat16, device=Q.device)
 
     WIDE = max(
-        _reach((b, h, q, d), Q.stride(), (1, 4, 4, 64)),
-        _reach((q, d), C_q.stride(), (4, 64)),
-        _reach((q, d), E_q.stride(), (4, 64)),
-        _reach((b, h, q, d), shifted.stride(), (1, 4, 4, 64)),
+        _reach((b, h, q, d), Q.stride(), (1, 2, 8, 64)),
+        _reach((q, d), C_q.stride(), (8, 64)),
+        _reach((q, d), E_q.stride(), (8, 64)),
+        _reach((b, h, q, d), shifted.stride(), (1, 2, 8, 64)),
     ) >= 2**31
-    GRID = (b * triton.cdiv(h, 4) * triton.cdiv(q, 4) * triton.cdiv(d, 64),)
+    GRID = (b * triton.cdiv(h, 2) * triton.cdiv(q, 8) * triton.cdiv(d, 64),)
     rotary_attention_shifted[GRID](
         Q, C_q, E_q, shifted,
         d // 2,
         h, q, d,
         *Q.stride(), *C_q.stride(), *E_q.stride(), *shifted.stride(),
-        BLOCK_H=4, BLOCK_Q=4, BLOCK_D=64,
-        EVEN_H=h % 4 == 0, EVEN_Q=q % 4 == 0, EVEN_D=d % 64 == 0,
+        BLOCK_H=2, BLOCK_Q=8, BLOCK_D=64,
+        EVEN_H=h % 2 == 0, EVEN_Q=q % 8 == 0, EVEN_D=d % 64 == 0,
         STEP_D=_step(d, Q.stride(), C_q.stride(), E_q.stride(), shifted.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, h, x, d), K.stride(), (1, 4, 4, 64)),
-        _reach((x, d), C_x.stride(), (4, 64)),
-        _reach((x, d), E_x.stride(), (4, 64)),
-        _reach((b, h, x, d), shifted_2.stride(), (1, 4, 4, 64)),
+        _reach((b, h, x, d), K.stride(), (1, 2, 8, 64)),
+        _reach((x, d), C_x.stride(), (8, 64)),
+        _reach((x, d), E_x.stride(), (8, 64)),
+        _reach((b, h, x, d), shifted_2.stride(), (1, 2, 8, 64)),
     ) >= 2**31
-    GRID = (b * triton.cdiv(h, 4) * triton.cdiv(x, 4) * triton.cdiv(d, 64),)
+    GRID = (b * triton.cdiv(h, 2) * triton.cdiv(x, 8) * triton.cdiv(d, 64),)
     rotary_attention_shifted_2[GRID](
         K, C_x, E_x, shifted_2,
         d // 2,
         h, x, d,
         *K.stride(), *C_x.stride(), *E_x.stride(), *shifted_2.stride(),
-        BLOCK_H=4, BLOCK_X=4, BLOCK_D=64,
-        EVEN_H=h % 4 == 0, EVEN_X=x % 4 == 0, EVEN_D=d % 64 == 0,
+        BLOCK_H=2, BLOCK_X=8, BLOCK_D=64,
+        EVEN_H=h % 2 == 0, EVEN_X=x % 8 == 0, EVEN_D=d % 64 == 0,
         STEP_D=_step(d, K.stride(), C_x.stride(), E_x.stride(), shifted_2.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

@@ -12,7 +12,7 @@ sliding_attention:
       deferred where(z == 0, 1, z)
   group q
   tile q = 64
-  tile x = 64
+  tile x = 128
 
 sliding_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 4*d*q + 1022*d*q/g_q
@@ -175,8 +175,8 @@ def run(Q, K, V):
 
     WIDE = max(
         _reach((q, d), Q.stride(), (64, 64)),
-        _reach((q, d), K.stride(), (64, 64)),
-        _reach((q, d), V.stride(), (64, 64)),
+        _reach((q, d), K.stride(), (128, 64)),
+        _reach((q, d), V.stride(), (128, 64)),
         _reach((q, d), O.stride(), (64, 64)),
     ) >= 2**31
     GRID = (triton.cdiv(q, 64),)
@@ -185,7 +185,7 @@ def run(Q, K, V):
         1.4426950408889634 * d ** -0.5,
         q, d,
         *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
-        BLOCK_Q=64, BLOCK_X=64, BLOCK_D=64,
+        BLOCK_Q=64, BLOCK_X=128, BLOCK_D=64,
         EVEN_Q=q % 64 == 0, EVEN_D=d == 64,
         STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
         WIDE=WIDE,

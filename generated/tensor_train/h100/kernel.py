@@ -18,7 +18,7 @@ tensor_train_total_2:
   stream i j
   group n
   group k
-  tile n = 64
+  tile n = 128
   tile k = 32
   tile i = 16
   tile j = 16
@@ -313,27 +313,27 @@ def run(X, Y, Z, A, B, C):
     )
 
     WIDE = max(
-        _reach((n, i), X.stride(), (64, 16)),
+        _reach((n, i), X.stride(), (128, 16)),
         _reach((i, a), A.stride(), (16, 32)),
         _reach((a, j, k), B_C.stride(), (32, 16, 32)),
-        _reach((n, j), Y.stride(), (64, 16)),
-        _reach((n, k), total_2.stride(), (64, 32)),
+        _reach((n, j), Y.stride(), (128, 16)),
+        _reach((n, k), total_2.stride(), (128, 32)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(A, B_C, total_2)
-    GRID = (triton.cdiv(n, 64) * triton.cdiv(k, 32),)
+    GRID = (triton.cdiv(n, 128) * triton.cdiv(k, 32),)
     tensor_train_total_2[GRID](
         X, TensorDescriptor.from_tensor(A, [16, 32]) if DESCRIPTORS else A,
         TensorDescriptor.from_tensor(B_C, [32, 16, 32]) if DESCRIPTORS else B_C, Y,
-        TensorDescriptor.from_tensor(total_2, [64, 32]) if DESCRIPTORS else total_2,
+        TensorDescriptor.from_tensor(total_2, [128, 32]) if DESCRIPTORS else total_2,
         n, k, i, j, a,
         *X.stride(), *A.stride(), *B_C.stride(), *Y.stride(), *total_2.stride(),
-        BLOCK_N=64, BLOCK_K=32, BLOCK_I=16, BLOCK_J=16, BLOCK_A=32,
-        EVEN_N=n % 64 == 0, EVEN_K=k % 32 == 0, EVEN_I=i % 16 == 0, EVEN_J=j % 16 == 0,
+        BLOCK_N=128, BLOCK_K=32, BLOCK_I=16, BLOCK_J=16, BLOCK_A=32,
+        EVEN_N=n % 128 == 0, EVEN_K=k % 32 == 0, EVEN_I=i % 16 == 0, EVEN_J=j % 16 == 0,
         EVEN_A=a == 32,
         STEP_K=_step(k, B_C.stride(), total_2.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(

@@ -16,9 +16,7 @@ from napkin.lower.syntax import Expr, Operand
 from napkin.lower.warpgroups.cta import Crossed
 from napkin.lower.warpgroups.rings import Rings
 from napkin.schedule import WARPS
-
-LINE = 128
-"""Bytes of a line of an operand in shared memory."""
+from napkin.target import LINE
 
 EACH = 8
 """Values that a thread stores at once, of 16 bits."""

@@ -20,10 +20,11 @@ from napkin.algebra.fold import State
 from napkin.algebra.terms import is_read
 from napkin.ir.node import Node, postorder
 from napkin.ir.operators import POINTWISE
-from napkin.lower.descriptors import lines
+from napkin.lower.descriptors import ITEM, lines
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.launch import in_box
 from napkin.lower.program import Loop, Program, moving_terms
+from napkin.target import LINE
 
 ROWS = 64
 """Rows that a warpgroup multiplies at once (PTX ISA, wgmma)."""
@@ -31,9 +32,9 @@ ROWS = 64
 WIDEST, DEPTH = 256, 32
 """Columns of one instruction at most, and bytes along what it sums."""
 
-COLUMNS = 64
-"""Columns of a part of a product that all warpgroups make, at least, and in what steps: 16-bit
-values of a line in shared memory (`COLUMNS` x 2 bytes)."""
+PART_COLUMNS = LINE // ITEM
+"""Columns of a part of a product that all warpgroups make, at least, and in what steps: a line of
+shared memory."""
 
 ONE = frozenset({"add", "sub", "mul", "neg", "maximum", "minimum", "cast"})
 """Operators of one instruction."""
@@ -193,7 +194,12 @@ class SpecialisedCta:
         for cut, part in enumerate(
             [(rows // self.groups, columns), (rows, columns // self.groups)]
         ):
-            if part[0] and part[0] % ROWS == 0 and part[1] % COLUMNS == 0 and part[1] <= WIDEST:
+            if (
+                part[0]
+                and part[0] % ROWS == 0
+                and part[1] % PART_COLUMNS == 0
+                and part[1] <= WIDEST
+            ):
                 return Crossed(tensor, dot, cut, part)
         return None
 

@@ -28,7 +28,7 @@ OVERHEAD, OVERHEAD_TESTS, OVERHEAD_ANEW = 30, 40, 8
 computes of products, beside what it reads: of 64 x 128 values, scaled along rows and columns, the
 168 that there are, and spills none (as Triton 3.6 compiles it for sm_90)."""
 
-COLUMNS = 4
+PER_THREAD = 4
 """Columns of a product for each that a thread has (PTX ISA, wgmma)."""
 
 
@@ -102,7 +102,7 @@ def _held(cta: SpecialisedCta, leaf: Node) -> int:
     """Values that a thread has of a reading: those of its columns, or of its rows."""
     dims = cta.program.shape(leaf)
     values = cta.program.span(dims)
-    return values // THREADS if len(dims) > 1 else values // COLUMNS * (dims != (cta.row,))
+    return values // THREADS if len(dims) > 1 else values // PER_THREAD * (dims != (cta.row,))
 
 
 def registers_of(cta: SpecialisedCta) -> int:

@@ -8,14 +8,12 @@ triangle_multiplication:
   materialise A [c i k]
   materialise T [i c j]
 triangle_multiplication_X_H_X_R_A:
-  stream d
   group c
   group i
   group k
   tile c = 32
-  tile i = 1
-  tile k = 128
-  tile d = 64
+  tile i = 2
+  tile k = 256
 triangle_multiplication_T:
   stream k
   group c
@@ -35,8 +33,9 @@ triangle_multiplication:
 
 triangle_multiplication_X_H_X_R_A, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 4*c*d*i*k/(g_i*g_k) + c*d*i*k/g_c + 3*c*i*k
-  M = 3*g_c*g_i*g_k + 4*g_c*s_d + g_i*g_k*s_d
-  bound = 3*c*i*k + 4*sqrt(3)*c*d*i*k/sqrt(M)
+  M = Max(4*g_c*g_i*g_k, 4*d*g_c + d*g_i*g_k, d*g_c + d*g_i*g_k + 3*g_c*g_i*g_k, 2*d*g_c +
+      d*g_i*g_k + 2*g_c*g_i*g_k, 3*d*g_c + d*g_i*g_k + g_c*g_i*g_k)
+  bound = 3*c*i*k + 26*c*d**2*i*k/M + 4*sqrt(10)*c*d*i*k*sqrt(M + 4*d**2)/M
 
 triangle_multiplication_T, in values and axis sizes (g: group, s: chunk, M: memory):
   H = c*i*j + c*i*j*k/g_j + 2*c*i*j*k/g_i
@@ -62,9 +61,10 @@ def triangle_multiplication_X_H_X_R_A(
     X, H, R, G, P, X_H, X_R, A, size_c, size_i, size_k, size_d, X_stride_i, X_stride_k, X_stride_d,
     H_stride_d, H_stride_c, R_stride_d, R_stride_c, G_stride_d, G_stride_c, P_stride_d, P_stride_c,
     X_H_stride_c, X_H_stride_i, X_H_stride_k, X_R_stride_c, X_R_stride_i, X_R_stride_k, A_stride_c,
-    A_stride_i, A_stride_k, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
-    EVEN_C: tl.constexpr, EVEN_K: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr,
-    STEP_C: tl.constexpr, STEP_K: tl.constexpr, WIDE: tl.constexpr,
+    A_stride_i, A_stride_k, BLOCK_C: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_D: tl.constexpr, EVEN_C: tl.constexpr, EVEN_I: tl.constexpr, EVEN_K: tl.constexpr,
+    EVEN_D: tl.constexpr, STEP_D: tl.constexpr, STEP_C: tl.constexpr, STEP_K: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -89,73 +89,62 @@ def triangle_multiplication_X_H_X_R_A(
     pid = tl.program_id(0).to(INDEX)
     k_id = pid % tl.cdiv(size_k, BLOCK_K)
     pid = pid // tl.cdiv(size_k, BLOCK_K)
-    i = pid % size_i
-    pid = pid // size_i
+    i_id = pid % tl.cdiv(size_i, BLOCK_I)
+    pid = pid // tl.cdiv(size_i, BLOCK_I)
     c_id = pid
     c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)
     c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
-    k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
-    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
-
-    # where its tensors start
-    X_base = X + i * X_stride_i
-    X_H_base = X_H + i * X_H_stride_i
-    X_R_base = X_R + i * X_R_stride_i
-    A_base = A + i * A_stride_i
-
-    # stream d
-    X_H_acc = tl.zeros([BLOCK_C, BLOCK_K], tl.float32)
-    X_R_acc = tl.zeros([BLOCK_C, BLOCK_K], tl.float32)
-    X_G = tl.zeros([BLOCK_C, BLOCK_K], tl.float32)
-    X_P = tl.zeros([BLOCK_C, BLOCK_K], tl.float32)
-    for d_start in tl.range(0, size_d, BLOCK_D):
-        d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
-        d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-        H_tile = tl.load(
-            H + d[None, :] * H_stride_d + c[:, None] * H_stride_c,
-            mask=d_in[None, :] & c_in[:, None],
-            other=0.0,
-        )
-        X_tile = tl.load(
-            X_base + k[:, None] * X_stride_k + d[None, :] * X_stride_d,
-            mask=k_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
-        X_H_acc = tl.dot(H_tile, tl.trans(X_tile), X_H_acc, input_precision='ieee')
-        R_tile = tl.load(
-            R + d[None, :] * R_stride_d + c[:, None] * R_stride_c,
-            mask=d_in[None, :] & c_in[:, None],
-            other=0.0,
-        )
-        X_R_acc = tl.dot(R_tile, tl.trans(X_tile), X_R_acc, input_precision='ieee')
-        G_tile = tl.load(
-            G + d[None, :] * G_stride_d + c[:, None] * G_stride_c,
-            mask=d_in[None, :] & c_in[:, None],
-            other=0.0,
-        )
-        X_G = tl.dot(G_tile, tl.trans(X_tile), X_G, input_precision='ieee')
-        P_tile = tl.load(
-            P + d[None, :] * P_stride_d + c[:, None] * P_stride_c,
-            mask=d_in[None, :] & c_in[:, None],
-            other=0.0,
-        )
-        X_P = tl.dot(P_tile, tl.trans(X_tile), X_P, input_precision='ieee')
-
-    # tail
-    tl.store(
-        X_H_base + c[:, None] * X_H_stride_c + k[None, :] * X_H_stride_k,
-        X_H_acc,
-        mask=c_in[:, None] & k_in[None, :],
+    i_k_lane = tl.arange(0, BLOCK_I * BLOCK_K)
+    i = i_id * BLOCK_I + i_k_lane // BLOCK_K
+    i_in = tl.full([BLOCK_I * BLOCK_K], True, tl.int1) if EVEN_I else i < size_i
+    k = k_id * BLOCK_K + i_k_lane % BLOCK_K
+    k_in = tl.full([BLOCK_I * BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+    d = tl.arange(0, BLOCK_D).to(INDEX)
+    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+    H_tile = tl.load(
+        H + d[None, :] * H_stride_d + c[:, None] * H_stride_c,
+        mask=d_in[None, :] & c_in[:, None],
+        other=0.0,
     )
-    tl.store(
-        X_R_base + c[:, None] * X_R_stride_c + k[None, :] * X_R_stride_k,
-        X_R_acc,
-        mask=c_in[:, None] & k_in[None, :],
+    X_tile = tl.load(
+        X + i[:, None] * X_stride_i + k[:, None] * X_stride_k + d[None, :] * X_stride_d,
+        mask=i_in[:, None] & k_in[:, None] & d_in[None, :],
+        other=0.0,
     )
+    X_H_2 = tl.dot(H_tile, tl.trans(X_tile), input_precision='ieee')
     tl.store(
-        A_base + c[:, None] * A_stride_c + k[None, :] * A_stride_k,
-        tl.sigmoid(X_G) * X_P,
-        mask=c_in[:, None] & k_in[None, :],
+        X_H + c[:, None] * X_H_stride_c + i[None, :] * X_H_stride_i + k[None, :] * X_H_stride_k,
+        X_H_2,
+        mask=c_in[:, None] & i_in[None, :] & k_in[None, :],
+    )
+    R_tile = tl.load(
+        R + d[None, :] * R_stride_d + c[:, None] * R_stride_c,
+        mask=d_in[None, :] & c_in[:, None],
+        other=0.0,
+    )
+    X_R_2 = tl.dot(R_tile, tl.trans(X_tile), input_precision='ieee')
+    tl.store(
+        X_R + c[:, None] * X_R_stride_c + i[None, :] * X_R_stride_i + k[None, :] * X_R_stride_k,
+        X_R_2,
+        mask=c_in[:, None] & i_in[None, :] & k_in[None, :],
+    )
+    G_tile = tl.load(
+        G + d[None, :] * G_stride_d + c[:, None] * G_stride_c,
+        mask=d_in[None, :] & c_in[:, None],
+        other=0.0,
+    )
+    X_G = tl.dot(G_tile, tl.trans(X_tile), input_precision='ieee')
+    P_tile = tl.load(
+        P + d[None, :] * P_stride_d + c[:, None] * P_stride_c,
+        mask=d_in[None, :] & c_in[:, None],
+        other=0.0,
+    )
+    X_P = tl.dot(P_tile, tl.trans(X_tile), input_precision='ieee')
+    A_2 = tl.sigmoid(X_G) * X_P
+    tl.store(
+        A + c[:, None] * A_stride_c + i[None, :] * A_stride_i + k[None, :] * A_stride_k,
+        A_2,
+        mask=c_in[:, None] & i_in[None, :] & k_in[None, :],
     )
 
 
@@ -356,28 +345,28 @@ def run(X, Z, G, P, H, R, W, U):
     O = torch.empty((i, i, e), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
-        _reach((i, k, d), X.stride(), (1, 128, 64)),
-        _reach((d, c), H.stride(), (64, 32)),
-        _reach((d, c), R.stride(), (64, 32)),
-        _reach((d, c), G.stride(), (64, 32)),
-        _reach((d, c), P.stride(), (64, 32)),
-        _reach((c, i, k), X_H.stride(), (32, 1, 128)),
-        _reach((c, i, k), X_R.stride(), (32, 1, 128)),
-        _reach((c, i, k), A.stride(), (32, 1, 128)),
+        _reach((i, k, d), X.stride(), (2, 256, 128)),
+        _reach((d, c), H.stride(), (128, 32)),
+        _reach((d, c), R.stride(), (128, 32)),
+        _reach((d, c), G.stride(), (128, 32)),
+        _reach((d, c), P.stride(), (128, 32)),
+        _reach((c, i, k), X_H.stride(), (32, 2, 256)),
+        _reach((c, i, k), X_R.stride(), (32, 2, 256)),
+        _reach((c, i, k), A.stride(), (32, 2, 256)),
     ) >= 2**31
-    GRID = (triton.cdiv(c, 32) * i * triton.cdiv(k, 128),)
+    GRID = (triton.cdiv(c, 32) * triton.cdiv(i, 2) * triton.cdiv(k, 256),)
     triangle_multiplication_X_H_X_R_A[GRID](
         X, H, R, G, P, X_H, X_R, A,
         c, i, k, d,
         *X.stride(), *H.stride(), *R.stride(), *G.stride(), *P.stride(), *X_H.stride(),
         *X_R.stride(), *A.stride(),
-        BLOCK_C=32, BLOCK_K=128, BLOCK_D=64,
-        EVEN_C=c % 32 == 0, EVEN_K=k % 128 == 0, EVEN_D=d % 64 == 0,
+        BLOCK_C=32, BLOCK_I=2, BLOCK_K=256, BLOCK_D=128,
+        EVEN_C=c % 32 == 0, EVEN_I=i % 2 == 0, EVEN_K=k % 256 == 0, EVEN_D=d == 128,
         STEP_D=_step(d, X.stride()),
         STEP_C=_step(c, H.stride(), R.stride(), G.stride(), P.stride()),
         STEP_K=_step(k, X_H.stride(), X_R.stride(), A.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=2,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(

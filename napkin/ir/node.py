@@ -191,10 +191,23 @@ def _below(n: Node) -> tuple[Node, ...]:
     """The nodes under a node, arguments first; a term that is not long keeps them."""
     if n.below is not None:
         return n.below
-    found = tuple(_walked(n.args, ()))
-    if len(found) <= LISTED:
-        n.below = found
-    return found
+    found: dict[Node, None] = {}
+    stack: list[Node | None] = [*n.args[::-1]]
+    while stack:
+        current = stack.pop()
+        if current is None:  # what is below the next one is done
+            found[cast("Node", stack.pop())] = None
+        elif current not in found:
+            if current.below is None:
+                stack += (current, None)
+                stack += current.args[::-1]
+            else:
+                found.update(dict.fromkeys(current.below))
+                found[current] = None
+    below = tuple(found)
+    if len(below) <= LISTED:
+        n.below = below
+    return below
 
 
 def _walked(roots: Iterable[Node], stop: Container[Node]) -> Iterator[Node]:

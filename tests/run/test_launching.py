@@ -66,7 +66,7 @@ def launch_of(*tensors: torch.Tensor) -> tuple[Launch, list[Any]]:
 @pytest.mark.parametrize("depth", [32, 33])
 def test_a_launch_is_that_of_triton(depth: int, calls: list[Any]) -> None:
     """With descriptors and without."""
-    q, k = draw(1, 2, 128, depth), draw(1, 2, 100, depth)
+    q, k = draw(2, 8, 512, depth), draw(2, 8, 500, depth)
     launch, arguments = launch_of(q, k, k)
     calls.clear()
     launch(arguments, STREAM)

@@ -54,10 +54,10 @@ def draw(*shape: int) -> torch.Tensor:
 
 
 def test_a_warm_call_only_launches(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
-    q, k = draw(1, 2, 128, 32), draw(1, 2, 128, 32)
+    q, k = draw(2, 8, 512, 32), draw(2, 8, 512, 32)
     nkt.attention(q, k, k)
     monkeypatch.setattr(function, "prepare", None)  # nothing is worked out again
-    other = draw(1, 2, 128, 32)
+    other = draw(2, 8, 512, 32)
     out = nkt.attention(other, k, k)
     (name, grid, args, named), again = launches.found
     assert (again[0], again[1], again[3]) == (name, grid, named)
@@ -72,8 +72,8 @@ def test_a_warm_call_only_launches(launches: Launches, monkeypatch: pytest.Monke
 
 
 def test_a_tensor_that_begins_elsewhere_has_no_descriptor(launches: Launches) -> None:
-    k = draw(1, 2, 128, 32)
-    odd = torch.empty(2 * 128 * 32 + 1).bfloat16()[1:].view(1, 2, 128, 32)
+    k = draw(2, 8, 512, 32)
+    odd = torch.empty(k.numel() + 1).bfloat16()[1:].view(k.shape)
     assert odd.data_ptr() % 16
     nkt.attention(k, odd, k)
     nkt.attention(k, k, k)

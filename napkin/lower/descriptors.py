@@ -63,6 +63,14 @@ def in_boxes(program: Program) -> Program:
     return replace(program, schedule=schedule, boxes=boxes, stores=stores)
 
 
+def may_persist(program: Program) -> bool:
+    """Whether persistent program instances may run a program: they take several groups in turn, and
+    load ahead what is streamed, all of it in boxes."""
+    kernel = program.kernel
+    streamed = {a.leaf for a in kernel.reads if kernel.stream.carried(a.leaf.axes)}
+    return bool(kernel.group and program.boxes) and streamed <= program.boxes.keys()
+
+
 def item_bytes(n: Node) -> int:
     """Bytes of a value of a reading or a result that descriptors may serve."""
     return STORAGE[own].bits // 8 if (own := own_type(n)) else ITEM

@@ -82,21 +82,18 @@ def in_order(found: Iterable[Unpriced]) -> Iterator[Choice]:
     Tiles that must be flattened between loads and products come last, whatever their rank: Triton
     3.6 fails to compile some, and computes some wrongly where it stores them in boxes.
     """
-    refused = 0
     folded: list[Choice] = []
-    for choice in in_rank(found):
+    last = -1
+    for i, choice in enumerate(in_rank(found)):
         program = program_of(choice)
-        if not flat(program):
-            folded.append(choice)
-        elif (fitting := resolved(choice, program)) is not None:
-            refused = 0
-            yield fitting
+        if flat(program):
+            last = i
+            yield resolved(choice, program)
             continue
-        if (refused := refused + 1) == TRIED:
+        folded.append(resolved(choice, program))
+        if i - last == TRIED:
             break
-    for choice in folded:
-        if (fitting := resolved(choice, program_of(choice))) is not None:
-            yield fitting
+    yield from folded
 
 
 def unpriced(
@@ -132,11 +129,6 @@ def program_of(choice: Choice) -> Program:
     return build(choice.kernel, choice.schedule)
 
 
-def resolved(choice: Choice, program: Program) -> Choice | None:
-    """A choice with what of its schedule serves its program; None where its instances are
-    persistent and there is one group alone, or not all that is streamed comes in boxes."""
-    kernel, boxes = choice.kernel, program.boxes.keys()
-    streamed = {a.leaf for a in kernel.reads if kernel.stream.carried(a.leaf.axes)}
-    if choice.schedule.persistent and not (kernel.group and boxes and streamed <= boxes):
-        return None
+def resolved(choice: Choice, program: Program) -> Choice:
+    """A choice with what of its schedule serves its program."""
     return replace(choice, schedule=program.schedule)

@@ -22,13 +22,11 @@ from napkin.diagram.interface import Output
 from napkin.ir.node import Node
 from napkin.machine.machines import Machine
 from napkin.settings.best import (
-    TRIED,
     Effort,
     best_tiles,
     flat,
     in_order,
     program_of,
-    resolved,
     unpriced,
 )
 from napkin.settings.labelled import least_seconds
@@ -117,11 +115,10 @@ class Search:
         return any(self._some_fit(p.folding) for p in pairs) or bool(self.best)
 
     def _some_fit(self, kernel: Kernel) -> bool:
-        """Whether one of the first settings of a labelled kernel fits by its operands."""
+        """Whether a setting of a labelled kernel fits by its operands."""
         every = unpriced(kernel, self.sizes, self.dtype, self.machine, self.effort)
         first, self._priced[kernel] = itertools.tee(every)
-        tried = itertools.islice((c for u in first for c in u.choices), TRIED)
-        return any(resolved(c, program_of(c)) for c in tried)
+        return next(first, None) is not None
 
     def _best_tiles(self, kernel: Kernel) -> Choice | None:
         """The best tiles for a labelled kernel, or None if none fits; what `fits` has priced is not

@@ -55,7 +55,7 @@ class Choice:
     Attributes:
         run: what its groups do, of which `time` is predicted.
         schedule: how it runs. The search asks for lanes and descriptors wherever they may serve;
-            `napkin.settings.best.resolved` finds what of that the kernel has.
+            `napkin.settings.best.resolved` finds what of that serves it.
         outer: bytes from and to the outermost memory ("read", "write"), as its time has them.
         resident: groups that one multiprocessor holds at once.
     """
@@ -269,7 +269,8 @@ class Pricing:
             return None
         taken = self._resources(tiled, warps, stages, lasting=True)
         programs = taken.resident * self.machine.sms
-        if taken.shared > self.machine.shared_per_block or programs >= tiled.groups:
+        fits = taken.shared <= self.machine.shared_per_block and programs < tiled.groups
+        if not (fits and tiled.persists):
             return None
         return self._schedule(tiled, warps, stages, programs), taken
 

@@ -27,11 +27,13 @@ from napkin.count.work import Count
 from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.ir.node import Node
 from napkin.ir.types import STORAGE, stored_bytes
+from napkin.lower.build import build
+from napkin.lower.descriptors import may_persist
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
 from napkin.lower.program import looped
 from napkin.schedule import Schedule
 from napkin.settings.asked import Asked
-from napkin.settings.labelled import Labelled
+from napkin.settings.labelled import Labelled, described_bytes
 from napkin.target import MAX_BOX
 
 FEW = 0.1
@@ -213,6 +215,13 @@ class Tiled(Asked):
             program = looped(self.of.kernel, Schedule(self.tiles, warps))
             self._per_thread[warps] = per_thread(with_partials(program))
         return self._per_thread[warps]
+
+    @cached_property
+    def persists(self) -> bool:
+        """Whether persistent program instances may run it."""
+        of = self.of
+        item = described_bytes(of.dtype, of.machine)
+        return may_persist(build(of.kernel, Schedule(self.tiles, described=item)))
 
     # --- what its groups do ---------------------------------------------------------------------
 

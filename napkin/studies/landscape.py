@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from napkin.plan.planned import PlannedKernel
-from napkin.settings.best import flat, program_of, resolved, unpriced
+from napkin.settings.best import flat, program_of, unpriced
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,6 @@ def landscape(k: PlannedKernel) -> Landscape | None:
         key = c.schedule.tiles[across], c.schedule.tiles[up]
         if key in out:
             continue
-        program = program_of(c)
-        if flat(program) and resolved(c, program) is not None:
+        if flat(program_of(c)):
             out[key] = c.time.seconds
     return Landscape((across, up), out, chosen)

@@ -22,6 +22,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.ir.node import postorder
 from napkin.lower.build import build
+from napkin.lower.descriptors import may_persist
 from napkin.lower.group_order import Launching
 from napkin.lower.printer import function_name
 from napkin.moves.trail import Trail
@@ -283,10 +284,10 @@ class Forcing:
         lasting = self.rng.choice((0, 1, 3)) if item and plain else 0
         for programs in (lasting, 0):
             asked = Schedule(tiles, warps, 2, rows, item, per_thread=True, persistent=programs)
-            tried = Choice(kernel, asked, sizes, 0, None, 0, None)
-            choice = resolved(tried, build(kernel, asked))
-            if choice is not None:
+            program = build(kernel, asked)
+            if not programs or may_persist(program):
                 break
+        choice = resolved(Choice(kernel, asked, sizes, 0, None, 0, None), program)
         names = {*kernel.tensors, *(o.name for o in kernel.origin)}
         return PlannedKernel(choice, {t: ours[t] for t in names}, self.dtype, H100)
 

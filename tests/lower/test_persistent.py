@@ -12,12 +12,13 @@ from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.lower.build import build
+from napkin.lower.descriptors import may_persist
+from napkin.machine.machines import machine
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import with_choices
 from napkin.run.recipe import recipe_of
 from napkin.schedule import Schedule
-from napkin.settings.best import resolved
-from napkin.settings.pricing import Choice
+from napkin.settings.best import best_tiles
 
 
 def persistent(name: str, sizes: dict[str, int], programs: int, **changes: Any) -> Plan:
@@ -109,8 +110,7 @@ def test_one_group_alone_has_no_persistent_instances() -> None:
     tiles = {"e": 4, "k": 4, "b": 16, "h": 16, "a": 32}
     plain, lasting = Schedule(tiles, 4, 2), Schedule(tiles, 4, 2, persistent=3)
     for schedule, stays in ((plain, True), (lasting, False)):
-        choice = Choice(kernel, schedule, tiles, 0, None, 0, None)
-        assert (resolved(choice, build(kernel, schedule)) is not None) == stays
+        assert (not schedule.persistent or may_persist(build(kernel, schedule))) == stays
 
 
 def test_persistent_instances_read_in_boxes() -> None:
@@ -125,5 +125,18 @@ def test_persistent_instances_read_in_boxes() -> None:
     kernel = label("nowhere", ready.outputs[:1], ready.names, streamed="x", group=("q",))
     for programs, stays in ((0, True), (3, False)):
         schedule = Schedule({"q": 16, "x": 16}, 4, 2, described=2, persistent=programs)
-        choice = Choice(kernel, schedule, nowhere.sizes, 0, None, 0, None)
-        assert (resolved(choice, build(kernel, schedule)) is not None) == stays
+        assert (not programs or may_persist(build(kernel, schedule))) == stays
+
+
+def test_where_no_instances_may_persist_others_are_taken() -> None:
+    """Of tiles whose groups begin with "c", weights that lie along "d c" come in no boxes."""
+
+    @nk.diagram("i k d, d c -> c i k", sizes={"i": 512, "k": 512, "d": 128, "c": 128})
+    def columns_first(X: Any, W: Any) -> Any:
+        return nk.contract(X, W, over="d")
+
+    ready = prepare(columns_first)
+    kernel = label("columns_first", ready.outputs, ready.names, streamed="d", group=("c", "i", "k"))
+    best = best_tiles(kernel, columns_first.sizes, "bf16", machine("h100"))
+    assert best is not None
+    assert not best.schedule.persistent

@@ -183,8 +183,14 @@ def postorder(roots: Iterable[Node], stop: Container[Node] = ()) -> Iterator[Nod
     if stop:
         return _walked(roots, stop)
     roots = tuple(roots)
-    each = itertools.chain.from_iterable((*_below(root), root) for root in roots)
-    return each if len(roots) == 1 else iter(dict.fromkeys(each))
+    if len(roots) == 1:
+        return itertools.chain(_below(roots[0]), roots)
+    found: dict[Node, None] = {}
+    for root in roots:
+        if root.depth < LISTED:
+            _below(root)
+        _add(found, root)
+    return iter(found)
 
 
 def _below(n: Node) -> tuple[Node, ...]:
@@ -192,7 +198,17 @@ def _below(n: Node) -> tuple[Node, ...]:
     if n.below is not None:
         return n.below
     found: dict[Node, None] = {}
-    stack: list[Node | None] = [*n.args[::-1]]
+    for a in n.args:
+        _add(found, a)
+    below = tuple(found)
+    if len(below) <= LISTED:
+        n.below = below
+    return below
+
+
+def _add(found: dict[Node, None], n: Node) -> None:
+    """Add a node and all under it that are not yet `found`, arguments first."""
+    stack: list[Node | None] = [n]
     while stack:
         current = stack.pop()
         if current is None:  # what is below the next one is done
@@ -204,10 +220,6 @@ def _below(n: Node) -> tuple[Node, ...]:
             else:
                 found.update(dict.fromkeys(current.below))
                 found[current] = None
-    below = tuple(found)
-    if len(below) <= LISTED:
-        n.below = below
-    return below
 
 
 def _walked(roots: Iterable[Node], stop: Container[Node]) -> Iterator[Node]:

@@ -83,5 +83,6 @@ _CONDITIONS: dict[str, Callable[[Node], bool]] = {
     "nonnegative": lambda n: all(map(sign, n.args)),
     "whole power": lambda n: n.args[-1].kind != "real",
     "no NaN": _keeps_no_nan,
+    "real": lambda n: n.kind == "real",
 }
 """The conditions of `Operator.variants`."""

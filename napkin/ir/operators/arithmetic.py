@@ -90,6 +90,7 @@ define(Operator(
 ))  # fmt: skip
 define(Operator(
     "neg", 1, lambda xp, a: -a, "-{0}", text="-{0}", meaning=lambda sp, a: -a, rational=True,
+    variants={"real": "{0} * -1.0"},  # Triton 3.6 takes a negative from +0
     stem="negated", derivative=lambda op, y, a: -1,
 ))  # fmt: skip
 define(Operator(

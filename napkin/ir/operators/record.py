@@ -69,7 +69,7 @@ class Operator:
         variants: other expressions, each with the condition under which it is written:
             "approximate", of what is rounded to 16 bits; "nonnegative", of arguments that are;
             "whole power", where the last argument is no real number; "no NaN", where none need be
-            kept.
+            kept; "real", of real numbers.
         functions: the sources of functions that its expressions call.
         flops: arithmetic operations per value.
         special: operations per value of the special-function unit.

@@ -16,7 +16,18 @@ from napkin.algebra import composites
 from napkin.ir.evaluate import Array, aligned, evaluate
 from napkin.ir.infer import parts_of
 from napkin.ir.key_sets import spec_of
-from napkin.ir.node import COMPOSITES, MOVES, REDUCTIONS, Kind, Node, node, over, postorder, within
+from napkin.ir.node import (
+    COMPOSITES,
+    MOVES,
+    REDUCTIONS,
+    Kind,
+    Node,
+    names_of,
+    node,
+    over,
+    postorder,
+    within,
+)
 from napkin.ir.operators import POINTWISE
 from napkin.ir.sliding import slide_of
 from napkin.ir.slots import slots_of, spread
@@ -277,7 +288,7 @@ class Room:
         if n.op == "take":
             self._positions(n)
         if n.op == "rename":
-            for old, new in cast("tuple[tuple[str, str], ...]", n.params[0]):
+            for old, new in names_of(n):
                 self._tie(old, new)
         if n.op == "size":
             self._find(str(n.params[0]))

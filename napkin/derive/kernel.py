@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 from napkin.algebra.contraction import Contraction, in_axes
 from napkin.algebra.fold import Emit, Stream
 from napkin.algebra.terms import is_read
 from napkin.derive.rules.visit import visits
 from napkin.diagram.interface import Output
-from napkin.ir.node import Node, postorder, preorder
+from napkin.ir.node import Node, names_of, postorder, preorder
 from napkin.ir.sliding import taps
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import filling
@@ -199,8 +198,8 @@ class Kernel:
     def renamed(self) -> tuple[frozenset[str], ...]:
         """Axes that one tile in registers has, by the names under which it is computed with."""
         found = list[frozenset[str]]()
-        renamed = [n.params[0] for n in postorder(self.terms) if n.op == "rename"]
-        for pair in (p for names in renamed for p in cast("tuple[tuple[str, str], ...]", names)):
+        renamed = (names_of(n) for n in postorder(self.terms) if n.op == "rename")
+        for pair in (p for names in renamed for p in names):
             both = frozenset(pair).union(*(x for x in found if x & set(pair)))
             found = [*(x for x in found if not x & both), both]
         return tuple(found)

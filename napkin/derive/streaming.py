@@ -21,7 +21,7 @@ from napkin.derive.rules.separation import Separating
 from napkin.derive.scans import is_end
 from napkin.errors import Refusal
 from napkin.ir.listing import text
-from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder
+from napkin.ir.node import REDUCTIONS, SCANS, Node, names_of, over, postorder
 
 
 def stream(
@@ -134,11 +134,8 @@ class _Streaming:
             if rest:
                 what = f"it works along {' '.join(here)} and leaves {' '.join(rest)}"
                 raise self._refuse(n, f"{what}, so these axes are not reduced together")
-            if n.op == "rename":
-                pairs = n.params[0]
-                assert isinstance(pairs, tuple)
-                if any(map(self.carried, pairs)):
-                    raise self._refuse(n, f"{self.axis} is read under two names")
+            if n.op == "rename" and any(map(self.carried, names_of(n))):
+                raise self._refuse(n, f"{self.axis} is read under two names")
 
     def _pass_after(self, name: str, n: Node) -> int:
         """The first pass in which every reduction that an output uses is final."""

@@ -68,7 +68,7 @@ def take_rule(at: Reached, n: Node, g: Node) -> Iterator[tuple[Node, Node | None
     # An axis of positions that is called as one that they read along is another axis.
     names = {a: at.fresh(a) for a in taken_axes(n) if a in along_positions}
     g = filled(g, [a for a in names if a in n.axes])  # so that the sizes of these are known
-    g, positions = _under(g, names), [_positions(p, names) for p in positions]
+    g, positions = renamed(g, names.items()), [_positions(p, names) for p in positions]
     every = tuple(names.get(a, a) for a in n.axes)
     sizes = {new: at.sums.length(old) for old, new in names.items()}
     places = [Place(*p) for p in zip(taken_axes(n), positions, spans_of(n), strict=True)]
@@ -86,19 +86,13 @@ def take_rule(at: Reached, n: Node, g: Node) -> Iterator[tuple[Node, Node | None
     yield table, total(kept) if kept else None
 
 
-def _under(x: Node, names: Mapping[str, str]) -> Node:
-    """`x` under other axis names."""
-    pairs = tuple((a, b) for a, b in names.items() if a in x.axes)
-    return renamed(x, pairs) if pairs else x
-
-
 def _positions(p: Node, names: Mapping[str, str]) -> Node:
     """Positions under other axis names, still arithmetic, so that they are solved."""
     if p.op == "index":
         return position(names.get(p.axes[0], p.axes[0]))
     if p.op in POINTWISE:
         return pointwise(p.op, [_positions(a, names) for a in p.args], p.params)
-    return _under(p, names)
+    return renamed(p, names.items())
 
 
 def _compared(at: Reached, g: Node, places: Sequence[Place]) -> Node:

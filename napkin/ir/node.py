@@ -18,6 +18,9 @@ from napkin.ir.operators.record import Kind as Kind
 
 Param = object  # strings, numbers and tuples of them: hashable, compared by value
 
+Pairs = tuple[tuple[str, str], ...]
+"""Axes, and their new names."""
+
 FLOOR = -3.4028234663852886e38
 """The lowest finite float32: the value a stabilising maximum starts from.
 
@@ -225,6 +228,16 @@ def _walked(roots: Iterable[Node], stop: Container[Node]) -> Iterator[Node]:
                     stack += current.args[::-1]
                 else:
                     yield current
+
+
+def ones(axes: tuple[str, ...]) -> Node:
+    """1 at every position along axes."""
+    return node("ones", params=(axes,), axes=axes, kind="int")
+
+
+def names_of(n: Node) -> Pairs:
+    """The axes that a renaming reads under other names, with these."""
+    return cast("Pairs", n.params[0])
 
 
 class Steps(NamedTuple):

@@ -104,7 +104,7 @@ def _reads(c: Node, n: Node, axis: str) -> bool:
 
 def later(x: Node, twin: Twin) -> Node:
     """An array at the later position of a pair."""
-    return renamed(x, ((twin.axis, twin.name),)) if twin.axis in x.axes else x
+    return renamed(x, [(twin.axis, twin.name)])
 
 
 def weights(s: Scanned, twin: Twin) -> Node:
@@ -163,7 +163,7 @@ def _read(c: Node, s: Scanned, others: Sequence[Node], twin: Twin) -> Node:
     rest = [p for p in parts if p not in inner]
     scores = along("sum", joined("mul", inner), over(c))
     inside = along("sum", carrying(joined("mul", [scores, *rest]), (twin.axis,)), (twin.axis,))
-    return renamed(pointwise("add", (before, inside)), ((twin.name, twin.axis),))
+    return renamed(pointwise("add", (before, inside)), [(twin.name, twin.axis)])
 
 
 def _last(s: Scanned, twin: Twin) -> Node:

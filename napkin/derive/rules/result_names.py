@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from napkin.algebra.rule import Change, node_rule
 from napkin.ir.expansion import sunk
 from napkin.ir.infer import along
-from napkin.ir.node import REDUCTIONS, Node, over, postorder
+from napkin.ir.node import REDUCTIONS, Node, names_of, over, postorder
 from napkin.ir.operators import POINTWISE
 
 
@@ -28,7 +27,7 @@ def _change(roots: Sequence[Node]) -> Change:
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old.op != "rename" or old in read:
             return None
-        (inner,), names = args, cast("tuple[tuple[str, str], ...]", old.params[0])
+        (inner,), names = args, names_of(old)
         alone = users[old.args[0]] == {old} and old.args[0] not in roots
         if not alone or inner.op not in REDUCTIONS or not _free(inner.args[0], dict(names)):
             return None

@@ -166,7 +166,7 @@ def solved(c: Corrected, old: Node, twin: Twin) -> Scanned:
 
 def _earlier(x: Node, twin: Twin) -> Node:
     """An array at the earlier position of a pair."""
-    return renamed(x, ((twin.name, twin.axis),)) if twin.name in x.axes else x
+    return renamed(x, [(twin.name, twin.axis)])
 
 
 def _inverse(pairs: Node, twin: Twin) -> Node:
@@ -193,8 +193,7 @@ def _inverse(pairs: Node, twin: Twin) -> Node:
 
 def _times(x: Node, y: Node, twin: Twin) -> Node:
     """The matrix product of two arrays on pairs of positions."""
-    left, right = (renamed(z, ((a, twin.between),))
-                   for z, a in ((x, twin.axis), (y, twin.name)))  # fmt: skip
+    left, right = (renamed(z, [(a, twin.between)]) for z, a in ((x, twin.axis), (y, twin.name)))
     return along("sum", pointwise("mul", (left, right)), (twin.between,))
 
 

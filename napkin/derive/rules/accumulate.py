@@ -16,18 +16,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from napkin.algebra.law import chunk_of
 from napkin.algebra.law_points import Point, scalars_of
-from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
+from napkin.algebra.rule import Instance, Rule, Ways, between
 from napkin.algebra.terms import in_float32, is_read
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.label import label, weaved
-from napkin.derive.rules.part import PARTED, reduction_of, verified_parts
-from napkin.derive.rules.stream import streamed
+from napkin.derive.rules.part import PARTED, in_parts, reduction_of
+from napkin.derive.rules.stream import results, streamed
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate, evaluate_more
@@ -79,18 +78,15 @@ def _parts(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     ]
     with suppress(Refusal):
         ending = label(f"{kernel.name}_ends", ends, kernel.names)
-        yield Instance(kernel.stream.axis, (adding, ending), of=(kernel, number))
+        roots = results(kernel)
+        both = adding, ending
+        yield Instance(kernel.stream.axis, both, between(roots, roots), of=(kernel, number))
 
 
-def _held_parts(rule: Rule, found: Instance) -> None:
-    """Run both kernels on parts, where that is asked for.
-
-    Raises:
-        LawError: an output differs from its value on the whole.
-    """
+def _in_parts(found: Instance, point: Point) -> Ways:
+    """The outputs of both kernels, on parts."""
     kernel, number = found.of
-    first, second = found.made
-    verified_parts(rule, replace(found, made=second, of=(kernel, first, number)))
+    return in_parts(kernel, *found.made, number, point)
 
 
 # --- groups ---------------------------------------------------------------------------------
@@ -142,7 +138,8 @@ def _groups(
                 group=(*made.group, axis),
                 whole=tuple(a for a in made.whole if a != axis),
             )
-            yield Instance(axis, (first, ending), of=(outputs, found))
+            roots = [o.node for o in outputs]
+            yield Instance(axis, (first, ending), between(roots, roots), of=(outputs, found))
 
 
 def _cut(outputs: Sequence[Output], names: Mapping[Node, str], axis: str) -> _Cut | None:
@@ -180,22 +177,9 @@ def _sums(n: Node, axis: str) -> list[Node]:
     return list(filter(summed, found)) if all(summed(m) or between(m) for m in found) else []
 
 
-def _held_groups(rule: Rule, found: Instance) -> None:
-    """Compute the results in groups of one position, where that is asked for.
-
-    Raises:
-        LawError: one differs from its value on the whole.
-    """
-    if verifying():
-        outputs, made = found.of
-        hold_ways(rule, [o.node for o in outputs], partial(_in_groups, outputs, made, found.where))
-
-
-def _in_groups(
-    outputs: Sequence[Output], made: _Cut, axis: str, point: Point
-) -> Iterator[tuple[str, list[Array]]]:
-    """The results, of which groups along an axis add some."""
-    roots = [o.node for o in outputs]
+def _in_groups(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
+    """The results, of which groups of one position along an axis add some."""
+    (outputs, made), axis, (roots, _) = found.of, found.where, found.sides()
     read, scalars, sizes = leaves(roots), scalars_of(roots), point.sizes
     bind = dict(zip(read, point.values(read), strict=True))
     nodes = [*(o.node for o in made.kept), *made.sums]
@@ -211,14 +195,10 @@ def _in_groups(
         with np.errstate(all="ignore"):
             bind[m] = aligned(np.sum(v, axis=0), n.axes, m.axes)
     ends = [o.node for o in made.ends]
-    found = evaluate(ends, bind, sizes, scalars)
-    pairs = zip(made.ends, found, strict=True)
-    values |= {o.name: aligned(v, o.node.axes, _node(outputs, o).axes) for o, v in pairs}
+    axes = {o.name: o.node.axes for o in outputs}
+    pairs = zip(made.ends, evaluate(ends, bind, sizes, scalars), strict=True)
+    values |= {o.name: aligned(v, o.node.axes, axes[o.name]) for o, v in pairs}
     yield f"{axis} in groups of 1 that add", [values[o.name] for o in outputs]
-
-
-def _node(outputs: Sequence[Output], like: Output) -> Node:
-    return next(o.node for o in outputs if o.name == like.name)
 
 
 # --- both -----------------------------------------------------------------------------------
@@ -252,7 +232,7 @@ ADDED_PARTS = Rule(
         "sums are stored in float32",
     ),
     empty=False,
-    check=_held_parts,
+    ways=_in_parts,
 )
 ACCUMULATED = Rule(
     "accumulate",
@@ -264,5 +244,5 @@ ACCUMULATED = Rule(
         "sums are stored in float32",
     ),
     empty=False,
-    check=_held_groups,
+    ways=_in_groups,
 )

@@ -38,10 +38,8 @@ def blocked(kernel: Kernel, inner: str, length: int) -> tuple[Kernel, Kernel] | 
     States pass between the two through memory, as float32: one tensor for each, with an axis of
     blocks before its own.
     """
-    for found in BLOCKED.matches(kernel, inner, length):
-        first: Kernel = BLOCKED.apply(found)
-        return first, merging(kernel, first)
-    return None
+    first: Kernel | None = BLOCKED.first(kernel, inner, length)
+    return None if first is None else (first, merging(kernel, first))
 
 
 def _blocks(kernel: Kernel, inner: str, length: int) -> Iterator[Instance]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -26,7 +25,7 @@ import numpy as np
 from napkin.algebra.fold import Emit, Pass, State, Stream
 from napkin.algebra.law import Chunk, advance, chunk_of, chunks, finished, folded, ranges, start
 from napkin.algebra.law_points import Point, scalars_of
-from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
+from napkin.algebra.rule import Instance, Rule, Ways, between
 from napkin.algebra.terms import combined, is_read
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.label import weaved
@@ -91,8 +90,8 @@ def parted(kernel: Kernel, number: int) -> tuple[Kernel, Kernel]:
     Raises:
         Refusal: the stream cannot be cut into parts.
     """
-    for part in PARTED.matches(kernel, number):
-        first: Kernel = PARTED.apply(part)
+    first: Kernel | None = PARTED.first(kernel, number)
+    if first is not None:
         return first, merging(kernel, first, number)
     raise Refusal(
         f"part {kernel.stream.axis}".strip(),
@@ -105,8 +104,7 @@ def parted(kernel: Kernel, number: int) -> tuple[Kernel, Kernel]:
 def merging(kernel: Kernel, first: Kernel, number: int = 3) -> Kernel:
     """The kernel that merges the states of the parts or blocks that another one stores; the law is
     executed on so many of them."""
-    (merge,) = MERGED.matches(kernel, first, number)
-    return MERGED.apply(merge)
+    return MERGED.first(kernel, first, number)
 
 
 def handed(kernel: Kernel) -> tuple[Output, ...]:
@@ -165,7 +163,8 @@ def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
         merges=axis,
         blocks=first.blocks,
     )
-    yield Instance(s.axis, made, of=(kernel, first, number))
+    roots = results(kernel)
+    yield Instance(s.axis, made, between(roots, roots), of=(kernel, first, number))
 
 
 def _merged_alone(kernel: Kernel, outputs: tuple[Output, ...]) -> tuple[str, ...]:
@@ -253,23 +252,15 @@ def _reduced(x: State, op: str, stored: Node, axis: str) -> State:
 # --- the law --------------------------------------------------------------------------------
 
 
-def verified_parts(rule: Rule, found: Instance) -> None:
-    """Run the two kernels that fold parts and merge their states, where that is asked for.
-
-    Raises:
-        LawError: an output differs from its value on the whole.
-    """
-    if not verifying():
-        return
+def _ways(found: Instance, point: Point) -> Ways:
     kernel, first, number = found.of
-    parts = partial(_in_parts, kernel, first, found.made, number)
-    hold_ways(rule, results(kernel), parts)
+    return in_parts(kernel, first, found.made, number, point)
 
 
-def _in_parts(
+def in_parts(
     kernel: Kernel, first: Kernel, second: Kernel, number: int, point: Point
 ) -> Iterator[tuple[str, list[Array]]]:
-    """The outputs of both kernels."""
+    """The outputs of the two kernels that fold parts and merge their states."""
     roots, s, bind = results(kernel), kernel.stream, inputs(kernel, point)
     scalars = scalars_of(roots)
     sizes = {a: 1 for a in kernel.axes} | dict(point.sizes) | {first.partial: number}
@@ -366,5 +357,5 @@ MERGED = Rule(
     _merges,
     ("states are stored in float32",),
     empty=False,
-    check=verified_parts,
+    ways=_ways,
 )

@@ -23,8 +23,7 @@ def visits(
     stream: Stream, splits: Sequence[Split] = (), added: Collection[str] = ()
 ) -> Visits | None:
     """The key set that governs a stream, if there is one."""
-    found = next(_matches(stream, splits, added), None)
-    return None if found is None else VISITED.apply(found)
+    return VISITED.first(stream, splits, added)
 
 
 def _matches(

@@ -330,6 +330,15 @@ def factors(body: Node, whole: Container[Node] = (), by: str = "mul") -> tuple[N
     return parts
 
 
+def readers(order: Iterable[Node]) -> dict[Node, set[Node]]:
+    """The terms among some that have each as an argument."""
+    found: dict[Node, set[Node]] = {}
+    for n in order:
+        for a in n.args:
+            found.setdefault(a, set()).add(n)
+    return found
+
+
 def inside_sums(roots: Iterable[Node]) -> set[Node]:
     """Products that exist only within a contraction: no array ever holds them."""
     roots = tuple(roots)

@@ -25,17 +25,16 @@ from napkin.algebra.rule import Instance, Rule, Ways, between
 from napkin.algebra.terms import in_float32, is_read
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.label import label, weaved
-from napkin.derive.rules.part import PARTED, in_parts, reduction_of
+from napkin.derive.rules.part import PARTED, handing, in_parts, reading, reduction_of
 from napkin.derive.rules.stream import results, streamed
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate, evaluate_more
 from napkin.ir.infer import pointwise
-from napkin.ir.names import underscored
-from napkin.ir.node import Node, node, number, over, preorder
+from napkin.ir.node import Node, number, over, preorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import substitute
-from napkin.ir.storage import Tensor, stored_as
+from napkin.ir.storage import stored_as
 
 Both = tuple[Kernel, Kernel]
 """The kernel whose groups add, and the one that computes what follows."""
@@ -63,7 +62,7 @@ def _parts(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     if any(o.node.op == "compress" for o in kernel.outputs):
         return
     taken = {*kernel.tensors}
-    sums = [_reading(x.name, x.axes, taken) for x in states]
+    sums = [reading(f"{x.name}_sum", x.axes, "real", taken) for x in states]
     kept = [o for o in first.outputs if o.name not in {e.output for e in first.stream.tails}]
     tails = zip(first.stream.tails, sums, strict=True)
     stream = replace(first.stream, tails=tuple(replace(e, output=tensor_of(n)) for e, n in tails))
@@ -85,8 +84,8 @@ def _parts(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
 
 def _in_parts(found: Instance, point: Point) -> Ways:
     """The outputs of both kernels, on parts."""
-    kernel, number = found.of
-    return in_parts(kernel, *found.made, number, point)
+    (kernel, number), (first, second) = found.of, found.made
+    return in_parts(kernel, first, second, number, point)
 
 
 # --- groups ---------------------------------------------------------------------------------
@@ -158,7 +157,7 @@ def _cut(outputs: Sequence[Output], names: Mapping[Node, str], axis: str) -> _Cu
     for n in sums:
         o = next(o for o, own in zip(others, found, strict=True) if n in own)
         axes = sorted(n.axes, key=lambda a: o.axes.index(a) if a in o.axes else -1)
-        known[n] = _reading(names.get(n, o.name), tuple(axes), taken)
+        known[n] = reading(f"{names.get(n, o.name)}_sum", tuple(axes), "real", taken)
     done = substitute([o.node for o in others], known)
     return _Cut(kept, known, [replace(o, node=_computed(done[o.node])) for o in others])
 
@@ -206,15 +205,7 @@ def _in_groups(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]
 
 def _adding(kernel: Kernel, kept: Sequence[Output], sums: Sequence[Node]) -> Kernel:
     """A kernel whose groups store some results and add to what others read."""
-    outputs = (*kept, *(Output(tensor_of(n), n, n.axes) for n in sums))
-    return replace(kernel, outputs=outputs, origin=outputs, added=tuple(map(tensor_of, sums)))
-
-
-def _reading(name: str, axes: tuple[str, ...], taken: set[str]) -> Node:
-    """The reading of the tensor that holds a sum."""
-    tensor = underscored(f"{name}_sum", taken)
-    taken.add(tensor)
-    return node("input", params=(Tensor(tensor, "fp32"),), axes=axes, kind="real")
+    return replace(handing(kernel, kept, sums), added=tuple(map(tensor_of, sums)))
 
 
 def _computed(n: Node) -> Node:

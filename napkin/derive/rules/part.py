@@ -35,9 +35,9 @@ from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate
 from napkin.ir.infer import along
 from napkin.ir.names import underscored
-from napkin.ir.node import REDUCTIONS, Node, node, postorder
+from napkin.ir.node import REDUCTIONS, Kind, Node, node, postorder
 from napkin.ir.rewrite import substitute
-from napkin.ir.storage import Tensor
+from napkin.ir.storage import leaf
 
 
 def part_axis(axis: str, number: int) -> str:
@@ -113,6 +113,12 @@ def handed(kernel: Kernel) -> tuple[Output, ...]:
     return tuple(o for o in kernel.outputs if is_read(o.node) and tensor_of(o.node) == o.name)
 
 
+def handing(kernel: Kernel, kept: Iterable[Output], read: Iterable[Node]) -> Kernel:
+    """A kernel that stores some results, and besides what a second one reads so."""
+    outputs = (*kept, *(Output(tensor_of(n), n, n.axes) for n in read))
+    return replace(kernel, outputs=outputs, origin=outputs)
+
+
 def _parts(kernel: Kernel, number: int) -> Iterator[Instance]:
     """The kernel that folds parts of a stream and stores their states; none where it cannot."""
     if why_not_parted(kernel):
@@ -120,18 +126,13 @@ def _parts(kernel: Kernel, number: int) -> Iterator[Instance]:
     s = kernel.stream
     axis, (states, emits) = part_axis(s.axis, number), (s.passes[0].states, s.passes[0].emits)
     stored, whole = readings(kernel, states, axis), {e.output for e in emits}
-    outputs = (
-        *(o for o in kernel.outputs if o.name in whole),
-        *(Output(str(n.params[0]), n, n.axes) for n in stored.values()),
-    )
-    tails = tuple(Emit(str(stored[x.name].params[0]), x.leaf("new")) for x in states)
+    tails = tuple(Emit(tensor_of(stored[x.name]), x.leaf("new")) for x in states)
     terms = [*(x.step for x in states), *(e.node for e in emits)]
     folded = {a for n in postorder(terms) for a in n.axes}
+    kept = [o for o in kernel.outputs if o.name in whole]
     made = replace(
-        kernel,
+        handing(kernel, kept, stored.values()),
         name=f"{kernel.name}_parts",
-        outputs=outputs,
-        origin=outputs,
         group=(axis, *(a for a in kernel.group if a in folded)),
         stream=replace(s, tails=tails),
         part=axis,
@@ -178,15 +179,15 @@ def _merged_alone(kernel: Kernel, outputs: tuple[Output, ...]) -> tuple[str, ...
 def readings(kernel: Kernel, states: Iterable[State], axis: str) -> dict[str, Node]:
     """For each state the reading of the tensor that holds it for every part."""
     taken = {a.tensor for a in kernel.reads} | {o.name for o in kernel.outputs}
-    return {x.name: _reading(x, axis, taken) for x in states}
+    return {x.name: reading(f"{x.name}_part", (axis, *x.axes), x.kind, taken) for x in states}
 
 
-def _reading(x: State, axis: str, taken: set[str]) -> Node:
-    """The reading of the tensor that holds a state of every part."""
-    name = underscored(f"{x.name}_part", taken)
+def reading(stem: str, axes: tuple[str, ...], kind: Kind, taken: set[str]) -> Node:
+    """The reading of a tensor, in float32 where it holds reals, that passes from one kernel to
+    another under a name that is not taken; it is from now on."""
+    name = underscored(stem, taken)
     taken.add(name)
-    tensor = Tensor(name, "fp32") if x.kind == "real" else name
-    return node("input", params=(tensor,), axes=(axis, *x.axes), kind=x.kind)
+    return leaf(name, axes, kind, "fp32" if kind == "real" else "")
 
 
 def _joined(x: State, states: tuple[State, ...], stored: Mapping[str, Node]) -> State:

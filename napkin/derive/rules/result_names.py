@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from napkin.algebra.rule import Change, node_rule
 from napkin.ir.expansion import sunk
 from napkin.ir.infer import along
-from napkin.ir.node import REDUCTIONS, Node, names_of, over, postorder
+from napkin.ir.node import REDUCTIONS, Node, names_of, over, postorder, readers
 from napkin.ir.operators import POINTWISE
 
 
@@ -15,10 +15,7 @@ def _change(roots: Sequence[Node]) -> Change:
     """A sum that only results are computed of, under other axis names, has these names itself:
     nothing need store it to read it again."""
     order = list(postorder(roots))
-    users: dict[Node, set[Node]] = {}
-    for n in order:
-        for a in n.args:
-            users.setdefault(a, set()).add(n)
+    users = readers(order)
     read: set[Node] = set()  # by a reduction, or at computed addresses
     for n in reversed(order):
         if n in read or n.op not in {*POINTWISE, "rename"}:

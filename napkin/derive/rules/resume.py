@@ -22,10 +22,10 @@ from napkin.algebra.law_points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, between
 from napkin.algebra.terms import carrying, is_count
 from napkin.derive.folding import Folding
-from napkin.derive.kernel import Kernel, leaves
+from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.label import label
-from napkin.derive.rules.block import block_axis, grouped, of_one_block, storing
-from napkin.derive.rules.part import readings, why_not_cut
+from napkin.derive.rules.block import block_axis, grouped, of_one_block
+from napkin.derive.rules.part import handing, readings, why_not_cut
 from napkin.diagram.interface import Output
 from napkin.diagram.scan import scan
 from napkin.errors import Refusal
@@ -138,9 +138,9 @@ def _start(x: State, states: Sequence[State], stored: Mapping[str, Node], blocks
 
 def _first(kernel: Kernel, cut: _Cut) -> Kernel:
     """The kernel that stores what each block is folded to."""
-    own = ((str(cut.stored[name].params[0]), n) for name, n in cut.own.items())
-    outputs = [Output(tensor, n, n.axes) for tensor, n in own]
-    return storing(_labelled(f"{kernel.name}_blocks", kernel, outputs, cut), cut.stored.values())
+    outputs = [Output(tensor_of(cut.stored[name]), n, n.axes) for name, n in cut.own.items()]
+    made = _labelled(f"{kernel.name}_blocks", kernel, outputs, cut)
+    return handing(made, (), cut.stored.values())
 
 
 def _second(kernel: Kernel, cut: _Cut) -> Kernel:

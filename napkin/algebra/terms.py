@@ -65,6 +65,11 @@ def compares(n: Node) -> bool:
     return n.op in RELATIONS and not any(a in _ZEROS for a in n.args)
 
 
+def is_steep(n: Node) -> bool:
+    """Whether an error relative to its argument grows without bound in the value of a term."""
+    return n.op in POINTWISE and POINTWISE[n.op].steep
+
+
 def as_written(n: Node) -> bool:
     """Whether a maximum or minimum is to be computed as it is written."""
     return n.op in EXTREMA and n.params[-1] == WRITTEN

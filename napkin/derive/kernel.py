@@ -131,10 +131,7 @@ class Kernel:
     @cached_property
     def terms(self) -> tuple[Node, ...]:
         """Every term that the kernel computes: steps, emits and tails."""
-        s = self.stream
-        steps = [x.step for p in s.passes for x in p.states]
-        emits = [e.node for p in s.passes for e in p.emits]
-        return (*steps, *emits, *(e.node for e in s.tails))
+        return self.stream.terms
 
     @cached_property
     def streamed(self) -> tuple[tuple[str, ...], ...]:
@@ -146,8 +143,7 @@ class Kernel:
         """The readings of input tensors, in order of first use."""
         loops: dict[Node, list[int]] = {}
         for i, p in enumerate(self.stream.passes):
-            roots = [*(s.step for s in p.states), *(e.node for e in p.emits)]
-            for leaf in leaves(roots):
+            for leaf in leaves(p.terms):
                 loops.setdefault(leaf, []).append(i)
         for leaf in leaves(e.node for e in self.stream.tails):
             loops.setdefault(leaf, [])

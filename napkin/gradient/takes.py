@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from napkin.gradient.products import Sums, chosen, filled, total
+from napkin.gradient.products import Sums, chosen, filled, masked, total
 from napkin.gradient.reached import Reached
 from napkin.ir.infer import along, pointwise, renamed
 from napkin.ir.linear import Form, linear, summed
@@ -99,9 +99,7 @@ def _compared(at: Reached, g: Node, places: Sequence[Place]) -> Node:
     """The cotangent at the place that it was read from."""
     for p in places:
         test = pointwise("equal", (p.clamped(at.sums.length(p.axis)), position(p.axis)))
-        masked = chosen(test, g, None)
-        assert masked is not None
-        g = masked
+        g = masked(test, g)
     return g
 
 
@@ -178,9 +176,7 @@ def _moved(n: Node, places: Mapping[str, Node], test: Node | None) -> Node:
     here = {a: p for a, p in places.items() if a in n.axes}
     if not here or n.op not in {"neg", "sum", "mul"} or not _of_inputs(n, here):
         found = take(n, tuple(here.values()), tuple(here)) if here else n
-        masked = found if test is None else chosen(test, found, None)
-        assert masked is not None
-        return masked
+        return found if test is None else masked(test, found)
     first = next(i for i, a in enumerate(n.args) if set(a.axes) & set(here))
     each = [_moved(a, places, test if i == first else None) for i, a in enumerate(n.args)]
     return along("sum", each[0], over(n)) if n.op == "sum" else pointwise(n.op, each)
@@ -201,7 +197,7 @@ def _beyond(sums: Sums, g: Node, p: Place, table: Node, every: Sequence[str]) ->
     last = plus(sums.length(p.axis), -1)
     found = list[Node | None]()
     for op, end in (("less", number(0)), ("greater", last)):
-        outside = chosen(pointwise(op, (p.at, end)), g, None)
+        outside = masked(pointwise(op, (p.at, end)), g)
         sum_of = sums.onto(outside, [a for a in table.axes if a != p.axis], every)
         at_end = pointwise("equal", (position(p.axis), end))
         found.append(chosen(at_end, sum_of, None))

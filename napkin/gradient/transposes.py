@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from napkin.gradient.products import ZERO, filled, times
+from napkin.gradient.products import ZERO, filled, masked, times
 from napkin.gradient.reached import Reached
 from napkin.gradient.takes import take_rule as take_rule
 from napkin.ir.infer import along, pointwise, recurrence, renamed
@@ -44,8 +44,7 @@ def cumsum_rule(at: Reached, n: Node, g: Node) -> Handed:
         other = at.fresh(axis)
         after = pointwise("greater_equal", (position(other), position(axis)))
         there = renamed(filled(g, (axis,)), ((axis, other),))
-        seen = pointwise("where", (after, there, ZERO))
-        yield n.args[0], along("sum", seen, (other,))
+        yield n.args[0], along("sum", masked(after, there), (other,))
         return
     back = read_at(filled(g, (axis,)), axis, from_end(at, axis, 1))
     yield n.args[0], read_at(along("cumsum", back, (axis,)), axis, from_end(at, axis, 1))

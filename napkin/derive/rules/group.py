@@ -61,15 +61,11 @@ def _tile(labels: Labels, m: Move) -> Labels:
     return replace(labels, group=group)
 
 
-def _untile(labels: Labels, m: Move) -> Labels:
-    return _tile(labels, replace(m, value=None))
-
-
 TILE = Rule(
     "tile",
     "groups of n positions = groups of m, chunks of n = chunks of m",
     _tiles,
     ("the axis is grouped or streamed",),
-    relabel=Relabel(_tile, _untile),
+    relabel=Relabel(_tile, lambda labels, m: _tile(labels, replace(m, value=None))),
 )
 """The laws of groups and of streams hold at every cut, so that theirs verify it."""

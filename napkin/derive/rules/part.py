@@ -127,8 +127,7 @@ def _parts(kernel: Kernel, number: int) -> Iterator[Instance]:
     axis, (states, emits) = part_axis(s.axis, number), (s.passes[0].states, s.passes[0].emits)
     stored, whole = readings(kernel, states, axis), {e.output for e in emits}
     tails = tuple(Emit(tensor_of(stored[x.name]), x.leaf("new")) for x in states)
-    terms = [*(x.step for x in states), *(e.node for e in emits)]
-    folded = {a for n in postorder(terms) for a in n.axes}
+    folded = {a for n in postorder(s.passes[0].terms) for a in n.axes}
     kept = [o for o in kernel.outputs if o.name in whole]
     made = replace(
         handing(kernel, kept, stored.values()),
@@ -147,10 +146,10 @@ def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     stored = {x.name: o.node for x, o in zip(states, handed(first), strict=True)}
     many = _of_many(states, stored, axis)
     joined = many or tuple(_joined(x, states, stored) for x in states)
-    terms = [*(x.step for x in joined), *(e.node for e in s.tails)]
+    stream = Stream((axis,), (Pass(joined, ()),), s.tails, ())
     finished = {e.output for e in s.tails}
     outputs = tuple(o for o in kernel.outputs if o.name in finished)
-    used = {a for n in postorder(terms) for a in n.axes}
+    used = {a for n in postorder(stream.terms) for a in n.axes}
     used |= {a for o in outputs for a in o.axes}  # repeated along some, perhaps
     group = (*kernel.group, *(_merged_alone(kernel, outputs) if many else ()))
     made = replace(
@@ -160,7 +159,7 @@ def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
         origin=outputs,
         group=tuple(a for a in group if a in used),
         whole=tuple(a for a in kernel.whole if a in used and a not in group),
-        stream=Stream((axis,), (Pass(joined, ()),), s.tails, ()),
+        stream=stream,
         merges=axis,
         blocks=first.blocks,
     )

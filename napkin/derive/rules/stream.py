@@ -10,7 +10,7 @@ from functools import reduce
 
 from napkin.algebra.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
 from napkin.algebra.law_points import Point, scalars_of
-from napkin.algebra.relabel import Labels, Move, Relabel
+from napkin.algebra.relabel import Relabel
 from napkin.algebra.rule import Instance, Rule
 from napkin.derive.kernel import Kernel, leaves
 from napkin.ir.evaluate import Array, aligned
@@ -46,7 +46,7 @@ def _ways(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
     kernel: Kernel = found.made
     s, roots, bind = kernel.stream, results(kernel), inputs(kernel, point)
     scalars, sizes = scalars_of(roots), {a: 1 for a in kernel.axes} | dict(point.sizes)
-    axes = {e.output: e.node.axes for e in (*s.tails, *(e for p in s.passes for e in p.emits))}
+    axes = {e.output: e.node.axes for e in (*s.tails, *s.emits)}
     lengths = cut(sizes[s.axes[0]], random.Random(point.seed))
 
     def values(found: Mapping[str, Array]) -> list[Array]:
@@ -83,14 +83,6 @@ def cut(size: int, rng: random.Random, number: int = 4) -> list[int]:
     return [b - a for a, b in zip([0, *cuts], [*cuts, size], strict=True)]
 
 
-def _stream(labels: Labels, m: Move) -> Labels:
-    return replace(labels, stream=m.argument, passes=m.value or 1)
-
-
-def _unstream(labels: Labels, m: Move) -> Labels:
-    return replace(labels, stream="", passes=1)
-
-
 STREAMED = Rule(
     "stream",
     "fold(x (+) y) = step(fold(x), y) = merge(fold(x), fold(y))",
@@ -101,6 +93,9 @@ STREAMED = Rule(
         "the axis is not empty as a whole",
     ),
     empty=False,
-    relabel=Relabel(_stream, _unstream),
+    relabel=Relabel(
+        lambda labels, m: replace(labels, stream=m.argument, passes=m.value or 1),
+        lambda labels, m: replace(labels, stream="", passes=1),
+    ),
     ways=_ways,
 )

@@ -17,7 +17,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -206,7 +205,7 @@ def verified(rule: Rule, found: Instance) -> None:
     if (tracer := active()) is not None:
         tracer.stepped(rule.name, rule.law, before, after, found.kernel)
     if verifying() and rule.ways:
-        hold_ways(rule, before, partial(rule.ways, found))
+        hold_ways(rule, before, found)
     elif verifying():
         hold_terms(rule, before, after, found)
 
@@ -230,26 +229,20 @@ def hold_terms(rule: Rule, before: Sequence[Node], after: Sequence[Node], found:
     _HELD.add((rule, pairs))
 
 
-def hold_ways(
-    rule: Rule,
-    roots: Sequence[Node],
-    ways: Callable[[Point], Ways],
-) -> None:
-    """Compare values of terms that are found in other ways with those on the whole, in floats, as
-    states begin in floats.
-
-    Args:
-        ways: gives the values at a point, and says in words how they were found.
+def hold_ways(rule: Rule, roots: Sequence[Node], found: Instance) -> None:
+    """Compare values of terms that an instance finds in other ways with those on the whole, in
+    floats, as states begin in floats.
 
     Raises:
         LawError: they differ at a point.
     """
+    assert rule.ways is not None
     for point in points(roots, {}, (), rule.empty, rule.infinite):
         if point.exact:
             continue
         wanted = point.values(roots)
-        for how, found in ways(point):
-            for n, value, whole in zip(roots, found, wanted, strict=True):
+        for how, values in rule.ways(found, point):
+            for n, value, whole in zip(roots, values, wanted, strict=True):
                 if not agree(value, whole, point, n):
                     raise LawError(
                         f"rule {rule.name!r} broke its law, {rule.law}: {text(n, {})}, {how}, at "

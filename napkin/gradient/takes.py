@@ -7,11 +7,11 @@ a scatter as a sum under a test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from napkin.gradient.products import Sums, chosen, filled, masked, total
-from napkin.gradient.reached import Reached
+from napkin.gradient.reached import Handed, Reached
 from napkin.ir.infer import along, pointwise, renamed
 from napkin.ir.linear import Form, linear, summed
 from napkin.ir.node import Node, number, over, union_axes
@@ -61,7 +61,7 @@ class Solved:
     onto: bool = False
 
 
-def take_rule(at: Reached, n: Node, g: Node) -> Iterator[tuple[Node, Node | None]]:
+def take_rule(at: Reached, n: Node, g: Node) -> Handed:
     """The cotangents of all positions that read a value, summed."""
     table, *positions = n.args
     along_positions = union_axes(positions)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias
-
 from napkin.gradient.products import ZERO, filled, masked, times
-from napkin.gradient.reached import Reached
+from napkin.gradient.reached import Handed, Reached
 from napkin.gradient.takes import take_rule as take_rule
 from napkin.ir.infer import along, pointwise, recurrence, renamed
 from napkin.ir.node import Node, names_of, number, over
@@ -14,8 +11,6 @@ from napkin.ir.selecting import position
 from napkin.ir.slots import Slots, compress, slots_of, spread
 from napkin.ir.taking import take
 from napkin.ir.whole_numbers import plus
-
-Handed: TypeAlias = Iterator[tuple[Node, "Node | None"]]
 
 
 def rename_rule(at: Reached, n: Node, g: Node) -> Handed:

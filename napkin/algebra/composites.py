@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.infer import Parts, part_of
-from napkin.ir.node import FLOOR, Node
+from napkin.ir.node import FLOOR, Node, union_axes
 
 
 def value(n: Node, parts: Parts, values: Sequence[Array]) -> Array:
@@ -19,25 +20,16 @@ def value(n: Node, parts: Parts, values: Sequence[Array]) -> Array:
         count = np.prod([values[0].shape[i] for i in where])
         total = np.sum(values[0] + (0 if values[0].dtype != bool else np.int64(0)), axis=where)
         return np.asarray(total / count if count else np.full(np.shape(total), np.nan))
-    every = [a for x, _ in parts for a in x.axes]
-    target = list(dict.fromkeys(every))
+    target = union_axes(x for x, _ in parts)
+    gone = [tuple(target.index(a) for a in axes) for _, axes in parts]
     with np.errstate(all="ignore"):
-        gone = [tuple(target.index(a) for a in axes) for _, axes in parts]
-        real = [
-            aligned(np.asarray(v, float), x.axes, target)
-            for v, (x, _) in zip(values, parts, strict=True)
-        ]
-        tops = [
-            np.max(v, axis=g, keepdims=True, initial=FLOOR) for v, g in zip(real, gone, strict=True)
-        ]
-        top = tops[0]
-        for other in tops[1:]:
-            top = np.maximum(top, other)
+        pairs = zip(values, parts, strict=True)
+        real = [aligned(np.asarray(v, float), x.axes, target) for v, (x, _) in pairs]
+        tops = (np.max(v, g, keepdims=True, initial=FLOOR) for v, g in zip(real, gone, strict=True))
+        top = reduce(np.maximum, tops)
         weights = [np.exp(v - top) for v in real]
-        sums = [np.sum(w, axis=g, keepdims=True) for w, g in zip(weights, gone, strict=True)]
-        total = sums[0]
-        for other in sums[1:]:
-            total = total + other
+        sums = (np.sum(w, g, keepdims=True) for w, g in zip(weights, gone, strict=True))
+        total = reduce(np.add, sums)
         if n.op == "logsumexp":
             found = top + np.log(total)
         else:

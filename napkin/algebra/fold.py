@@ -72,6 +72,11 @@ class Pass:
     emits: tuple[Emit, ...]
 
     @property
+    def terms(self) -> tuple[Node, ...]:
+        """Every term that is computed in the loop."""
+        return (*(s.step for s in self.states), *(e.node for e in self.emits))
+
+    @property
     def stepped(self) -> bool:
         """Whether a chunk is a single position."""
         return any(s.held == "stepped" for s in self.states)
@@ -161,3 +166,13 @@ class Stream:
     def states(self) -> tuple[State, ...]:
         """The states of all passes."""
         return tuple(s for p in self.passes for s in p.states)
+
+    @property
+    def emits(self) -> tuple[Emit, ...]:
+        """What all passes store as they go."""
+        return tuple(e for p in self.passes for e in p.emits)
+
+    @property
+    def terms(self) -> tuple[Node, ...]:
+        """Every term that is computed: steps, emits and tails."""
+        return (*(s.step for s in self.states), *(e.node for e in (*self.emits, *self.tails)))

@@ -24,7 +24,6 @@ from napkin.ir.node import (
     factors,
     in_kind,
     landings,
-    over,
     postorder,
 )
 from napkin.ir.operators import POINTWISE
@@ -162,8 +161,3 @@ def left_out(n: Node) -> float:
 def vanishes(n: Node, where: Where, known: Known) -> bool:
     """Whether a reduction's body is its identity there, so that these positions do not count."""
     return value_at(n.args[0], where, known) == left_out(n)
-
-
-def reductions_along(n: Node, axes: set[str]) -> list[Node]:
-    """The reductions under `n` that work along one of `axes`."""
-    return [m for m in postorder([n]) if m.op in REDUCTIONS and axes & set(over(m))]

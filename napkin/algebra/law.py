@@ -145,10 +145,8 @@ def folded(
 
 def _waited_for(stream: Stream) -> dict[Node, set[Node]]:
     """The readings at positions that a pass finds, and the states that say where."""
-    emits = [e for p in stream.passes for e in p.emits]
-    steps = [s.step for s in stream.states]
-    terms = postorder([*steps, *(e.node for e in (*emits, *stream.tails))])
-    found = {n: {m for m in postorder(n.args) if m.op == "state"} for n in terms if taken_of(n)}
+    takes = (n for n in postorder(stream.terms) if taken_of(n))
+    found = {n: {m for m in postorder(n.args) if m.op == "state"} for n in takes}
     return {n: states for n, states in found.items() if states}
 
 

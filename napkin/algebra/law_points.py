@@ -13,10 +13,22 @@ from typing import cast
 import numpy as np
 
 from napkin.algebra import composites
+from napkin.algebra.terms import is_steep
 from napkin.ir.evaluate import Array, aligned, evaluate
 from napkin.ir.infer import parts_of
 from napkin.ir.key_sets import spec_of
-from napkin.ir.node import COMPOSITES, MOVES, REDUCTIONS, Kind, Node, node, over, postorder, within
+from napkin.ir.node import (
+    COMPOSITES,
+    MOVES,
+    REDUCTIONS,
+    Kind,
+    Node,
+    names_of,
+    node,
+    over,
+    postorder,
+    within,
+)
 from napkin.ir.operators import POINTWISE
 from napkin.ir.sliding import slide_of
 from napkin.ir.slots import slots_of, spread
@@ -116,7 +128,7 @@ class Point:
                 if not REDUCTIONS[n.op].order:  # it overflows, and few rules hold of infinities
                     value = np.where(np.isinf(value), np.nan, value)
                 bind[n] = _moved(value, [self.seed, self.shift, len(bind)])
-            elif self.shift and _is_steep(n):
+            elif self.shift and is_steep(n):
                 (value,) = evaluate([n], bind, self.sizes, scalars, box)
                 bind[n] = np.where(np.abs(value) > HUGE, np.nan, value)
         return evaluate(roots, bind, self.sizes, scalars, box)
@@ -137,8 +149,7 @@ class Point:
         if keys is None:
             return self._tensor(leaf)
         slots = read_slots(leaf)
-        table = dict(zip(slots.keys, slots.slots, strict=True))
-        axes = tuple(table.get(a, a) for a in leaf.axes)
+        axes = slots.compressed(leaf.axes)
         inner = node("input", params=(leaf.params[0], own_axes(leaf)), axes=axes, kind=leaf.kind)
         term = spread(inner, keys, slots)
         known = {**bind, inner: self._tensor(inner)}
@@ -219,7 +230,7 @@ def points(
     """Points for terms: of every kind of values, and with axes of 1, 2, 3 and no positions."""
     room = Room(roots, same_size, splits)
     wanted = [("normal", (3, 2)), ("far", (2, 3)), ("repeated", (3, 2)), ("normal", (1,))]
-    if any(n.op in COMPOSITES or _is_steep(n) for n in postorder(roots)):
+    if any(n.op in COMPOSITES or is_steep(n) for n in postorder(roots)):
         wanted += [("steep", (2, 3))]  # of which no exponential is a float
     wanted += [("rational", (2, 3)), *([("infinite", (3, 2))] if infinite else [])]
     wanted += [("normal", (0,))] if empty and not splits else []
@@ -227,10 +238,6 @@ def points(
         sizes = room.sizes(lengths)
         if sizes is not None and (seed == 0 or _largest(roots, sizes) <= LARGEST):
             yield Point(what, sizes, room.own, seed)
-
-
-def _is_steep(n: Node) -> bool:
-    return n.op in POINTWISE and POINTWISE[n.op].steep
 
 
 def _largest(roots: Iterable[Node], sizes: Mapping[str, int]) -> int:
@@ -277,7 +284,7 @@ class Room:
         if n.op == "take":
             self._positions(n)
         if n.op == "rename":
-            for old, new in cast("tuple[tuple[str, str], ...]", n.params[0]):
+            for old, new in names_of(n):
                 self._tie(old, new)
         if n.op == "size":
             self._find(str(n.params[0]))
@@ -298,8 +305,7 @@ class Room:
         under = n.axes
         if guard(n) is not None:
             slots = read_slots(n)
-            table = dict(zip(slots.keys, slots.slots, strict=True))
-            under = tuple(table.get(a, a) for a in n.axes)
+            under = slots.compressed(n.axes)
             self._fixed |= dict(zip(slots.slots, slots.counts, strict=True))
         for a, b in zip(own, under, strict=True):
             self._tie(a, b)

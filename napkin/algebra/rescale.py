@@ -98,7 +98,10 @@ class Rescale:
         for chosen in itertools.product(*choices):
             with np.errstate(all="ignore"):
                 first = [np.float32(c) for c in chosen]
-                ends = [[np.float32(_signed(x, s)) for s in self.old] for x in _LATER]
+                ends = [
+                    [np.float32(abs(x) if s.is_nonnegative else x) for s in self.old]
+                    for x in _LATER
+                ]
                 found = [
                     entries(*first, *end, *(a - b for a, b in zip(first, end, strict=True)))
                     for end in ends
@@ -150,16 +153,9 @@ def _computed(symbols: tuple[Any, ...], entries: tuple[Any, ...]) -> Any:
 def _numeric() -> dict[str, Any]:
     """What a rescale may call, in numpy, by what sympy calls it."""
     found: dict[str, Any] = {name: partial(r.evaluate, np) for name, r in COMPUTING.items()}
-    two = {name: f for name, f in found.items() if COMPUTING[name].arity == 2}
-    return {**found, **{name: partial(_joined, f) for name, f in two.items()}, "sqrt": np.sqrt}
-
-
-def _joined(function: Any, *values: Any) -> Any:
-    return reduce(function, values)
-
-
-def _signed(value: float, symbol: Any) -> float:
-    return abs(value) if symbol.is_nonnegative else value
+    two = [name for name in found if COMPUTING[name].arity == 2]
+    several = {name: lambda *values, f=found[name]: reduce(f, values) for name in two}
+    return {**found, **several, "sqrt": np.sqrt}
 
 
 def rescaled(body: Any, meaning: Meaning) -> Rescale:

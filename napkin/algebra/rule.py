@@ -45,6 +45,9 @@ Sides: TypeAlias = "tuple[Sequence[Node], Sequence[Node]]"
 Change: TypeAlias = "Callable[[Node, tuple[Node, ...]], Node | None]"
 """A node in place of another on new arguments, as `rewrite` takes it."""
 
+Ways: TypeAlias = "Iterable[tuple[str, Sequence[Array]]]"
+"""Values of the left side of a law that are found otherwise, each with how."""
+
 
 @dataclass(frozen=True, eq=False)
 class Instance:
@@ -57,6 +60,7 @@ class Instance:
         same_size: axes of the right side that have a new name, to those whose size they have.
         splits: axes of the left side that the right one has as places and residues.
         of: of a rule for kernels, what `made` is made of.
+        kernel: of the stream of a labelled kernel, that kernel.
     """
 
     where: str
@@ -65,6 +69,7 @@ class Instance:
     same_size: Mapping[str, str] = field(default_factory=dict[str, str])
     splits: Sequence[Split] = ()
     of: Any = None
+    kernel: Any = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,9 @@ class Rule:
         relabel: what a move by this rule does to labels; None where it leaves them.
         alternative: whether the planner weighs a term with it beside the term without; `matches`
             is then given the terms and the sizes of axes.
-        check: reports and verifies an instance; None for the law of two terms.
+        ways: of a rule for kernels, runs what an instance gives at a point; the law is that the
+            left side has these values.
+        check: reports and verifies an instance.
     """
 
     name: str
@@ -98,6 +105,7 @@ class Rule:
     change: Callable[..., Change] | None = None
     relabel: Relabel | None = None
     alternative: bool = False
+    ways: Callable[[Instance, Point], Ways] | None = None
     check: Callable[[Rule, Instance], None] | None = None
 
     def apply(self, found: Instance) -> Any:
@@ -110,10 +118,15 @@ class Rule:
             (self.check or verified)(self, found)
         return found.made
 
+    def first(self, *given: Any) -> Any:
+        """What the first instance gives; None where there is none."""
+        found = next(iter(self.matches(*given)), None)
+        return None if found is None else self.apply(found)
+
     def tried(self, term: Any, *given: Any) -> Any:
         """What the first instance on a term gives; the term itself where there is none."""
-        found = next(iter(self.matches(term, *given)), None)
-        return term if found is None else self.apply(found)
+        made = self.first(term, *given)
+        return term if made is None else made
 
     def everywhere(
         self, terms: Iterable[Node], roots: Sequence[Node], *given: Any
@@ -182,15 +195,18 @@ _HELD = set[object]()
 
 
 def verified(rule: Rule, found: Instance) -> None:
-    """Report an instance to the tracer, and evaluate both sides where that is asked for.
+    """Report an instance to the tracer, and evaluate both sides, or run it in its ways, where that
+    is asked for.
 
     Raises:
         LawError: the sides differ at a point.
     """
     before, after = found.sides()
     if (tracer := active()) is not None:
-        tracer.stepped(rule.name, rule.law, before, after)
-    if verifying():
+        tracer.stepped(rule.name, rule.law, before, after, found.kernel)
+    if verifying() and rule.ways:
+        hold_ways(rule, before, found)
+    elif verifying():
         hold_terms(rule, before, after, found)
 
 
@@ -213,26 +229,20 @@ def hold_terms(rule: Rule, before: Sequence[Node], after: Sequence[Node], found:
     _HELD.add((rule, pairs))
 
 
-def hold_ways(
-    rule: Rule,
-    roots: Sequence[Node],
-    ways: Callable[[Point], Iterable[tuple[str, Sequence[Array]]]],
-) -> None:
-    """Compare values of terms that are found in other ways with those on the whole, in floats, as
-    states begin in floats.
-
-    Args:
-        ways: gives the values at a point, and says in words how they were found.
+def hold_ways(rule: Rule, roots: Sequence[Node], found: Instance) -> None:
+    """Compare values of terms that an instance finds in other ways with those on the whole, in
+    floats, as states begin in floats.
 
     Raises:
         LawError: they differ at a point.
     """
+    assert rule.ways is not None
     for point in points(roots, {}, (), rule.empty, rule.infinite):
         if point.exact:
             continue
         wanted = point.values(roots)
-        for how, found in ways(point):
-            for n, value, whole in zip(roots, found, wanted, strict=True):
+        for how, values in rule.ways(found, point):
+            for n, value, whole in zip(roots, values, wanted, strict=True):
                 if not agree(value, whole, point, n):
                     raise LawError(
                         f"rule {rule.name!r} broke its law, {rule.law}: {text(n, {})}, {how}, at "

@@ -9,12 +9,13 @@ import numpy as np
 
 from napkin.ir.evaluate import evaluate
 from napkin.ir.infer import joined, pointwise
-from napkin.ir.node import Node, factors, node, number, over, postorder
+from napkin.ir.node import Node, factors, number, ones, over, postorder
 from napkin.ir.operators import POINTWISE, REDUCTIONS, RELATIONS
 from napkin.ir.rewrite import substitute
 from napkin.ir.sliding import taps
 from napkin.ir.storage import own_type, stored_as, unstored
 from napkin.ir.types import PACKED, STORAGE
+from napkin.ir.whole_numbers import length
 
 EXTREMA = frozenset(name for name, r in REDUCTIONS.items() if r.order)
 JOINS = frozenset(REDUCTIONS[name].combine for name in EXTREMA)
@@ -62,6 +63,11 @@ def compares(n: Node) -> bool:
     """Whether the least error of what an operator reads may turn its value: it compares, and not
     with 0, as tests of divisors do."""
     return n.op in RELATIONS and not any(a in _ZEROS for a in n.args)
+
+
+def is_steep(n: Node) -> bool:
+    """Whether an error relative to its argument grows without bound in the value of a term."""
+    return n.op in POINTWISE and POINTWISE[n.op].steep
 
 
 def as_written(n: Node) -> bool:
@@ -151,7 +157,7 @@ def is_count(f: Node) -> bool:
 
 def extent(axes: tuple[str, ...]) -> Node:
     """The number of positions along `axes`, as a term over sizes."""
-    return joined("mul", [node("size", params=(a,), kind="int") for a in axes])
+    return joined("mul", map(length, axes))
 
 
 def added(terms: Iterable[Node]) -> Node:
@@ -174,8 +180,7 @@ def carrying(a: Node, axes: tuple[str, ...]) -> Node:
     lacking = tuple(axis for axis in axes if axis not in a.axes)
     if not lacking:
         return a
-    ones = node("ones", params=(lacking,), axes=lacking, kind="int")
-    return ones if a in (number(1), number(1.0)) else pointwise("mul", (a, ones))
+    return ones(lacking) if a in _ONES else pointwise("mul", (a, ones(lacking)))
 
 
 def repeated(n: Node, axes: tuple[str, ...]) -> Node:

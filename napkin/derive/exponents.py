@@ -22,19 +22,14 @@ from napkin.ir.node import FLOOR, REDUCTIONS, Node, number, over
 
 @dataclass(frozen=True)
 class Body:
-    """What a reduction `f` in pass `p` is of: an expression over the symbols of a meaning."""
+    """What a reduction `f` in pass `p` of a folding is of: an expression over the symbols of a
+    meaning, and what bounds its exponentials."""
 
+    folding: Folding
     f: Node
     p: int
     meaning: Meaning
     body: Any
-
-
-class Exponents:
-    """The exponentials in the body `of` a sum."""
-
-    def __init__(self, folding: Folding, of: Body) -> None:
-        self.folding, self.f, self.p, self.meaning = folding, of.f, of.p, of.meaning
 
     def shifted(self, term: Any, results: set[Any]) -> tuple[Any, Node | None]:
         """A term of a body as a body whose exponentials are at most 1 so far, and a factor of

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 from napkin.algebra.contraction import Contraction, in_axes
 from napkin.algebra.fold import Emit, Stream
 from napkin.algebra.terms import is_read
 from napkin.derive.rules.visit import visits
 from napkin.diagram.interface import Output
-from napkin.ir.node import Node, postorder, preorder
+from napkin.ir.node import Node, names_of, postorder, preorder
 from napkin.ir.sliding import taps
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import filling
@@ -132,10 +131,7 @@ class Kernel:
     @cached_property
     def terms(self) -> tuple[Node, ...]:
         """Every term that the kernel computes: steps, emits and tails."""
-        s = self.stream
-        steps = [x.step for p in s.passes for x in p.states]
-        emits = [e.node for p in s.passes for e in p.emits]
-        return (*steps, *emits, *(e.node for e in s.tails))
+        return self.stream.terms
 
     @cached_property
     def streamed(self) -> tuple[tuple[str, ...], ...]:
@@ -147,8 +143,7 @@ class Kernel:
         """The readings of input tensors, in order of first use."""
         loops: dict[Node, list[int]] = {}
         for i, p in enumerate(self.stream.passes):
-            roots = [*(s.step for s in p.states), *(e.node for e in p.emits)]
-            for leaf in leaves(roots):
+            for leaf in leaves(p.terms):
                 loops.setdefault(leaf, []).append(i)
         for leaf in leaves(e.node for e in self.stream.tails):
             loops.setdefault(leaf, [])
@@ -199,8 +194,8 @@ class Kernel:
     def renamed(self) -> tuple[frozenset[str], ...]:
         """Axes that one tile in registers has, by the names under which it is computed with."""
         found = list[frozenset[str]]()
-        renamed = [n.params[0] for n in postorder(self.terms) if n.op == "rename"]
-        for pair in (p for names in renamed for p in cast("tuple[tuple[str, str], ...]", names)):
+        renamed = (names_of(n) for n in postorder(self.terms) if n.op == "rename")
+        for pair in (p for names in renamed for p in names):
             both = frozenset(pair).union(*(x for x in found if x & set(pair)))
             found = [*(x for x in found if not x & both), both]
         return tuple(found)

@@ -44,7 +44,9 @@ def prepare(diagram: Diagram) -> Prepared:
     done = _then(SCALED, done, roots, done.values())
     for rule in (RENAMED, COMPARED):
         done = _then(rule, done, roots, [done[n] for n in roots])
-    outputs = _repeated([replace(o, node=done[o.node]) for o in diagram.outputs])
+    # Those that weaves repeat have the axes of the weave, which are cut into groups; other kernels
+    # find the array in memory without them.
+    outputs = tuple(replace(o, node=repeated(done[o.node], o.axes)) for o in diagram.outputs)
     hints = {done[n]: text for n, text in diagram.names.items() if n in done}
     taken = {o.name for o in outputs}
     names = assign_names([o.node for o in outputs], hints, taken)
@@ -63,12 +65,6 @@ def prepare(diagram: Diagram) -> Prepared:
         for n in sums
     ]
     return Prepared(outputs, names, tuple(dict.fromkeys(texts)))
-
-
-def _repeated(outputs: Sequence[Output]) -> tuple[Output, ...]:
-    """The outputs, those that weaves repeat as terms with the axes of the weave: these are cut into
-    groups, and other kernels find the array in memory without them."""
-    return tuple(replace(o, node=repeated(o.node, o.axes)) for o in outputs)
 
 
 def _then(

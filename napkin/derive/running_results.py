@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -59,34 +59,139 @@ def hold(f: Node, p: int, rescale: Rescale, folding: Folding, stem: str) -> Node
             differences from a result that may have seen nothing of a chunk.
     """
     nodes = rescale.meaning.nodes
+    old = [nodes[s] for s in rescale.old]
     if len(rescale.basis) > 1:
-        _refuse_unseen(f, [nodes[s] for s in rescale.old], folding)
+        _refuse_unseen(f, old, folding)
         _refuse_small(p, [nodes[s] for s in rescale.divisors], folding)
-    _refuse_undefined(p, [nodes[s] for s in rescale.old], folding)
-    start = rescale.start(
-        [_choices(nodes[s], p, folding, rescale.exponential) for s in rescale.old]
-    )
+    _refuse_undefined(p, old, folding)
+    start = rescale.start([_choices(r, p, folding, rescale.exponential) for r in old])
     results = {s: _result(nodes[s], p, folding, start[s]) for s in rescale.old}
-    names = [folding.name(f, f"{stem}_{i}" if i else stem) for i in range(len(rescale.basis))]
-    axes = _axes(rescale, f)
-    sums: list[Sums] = []
-    own: list[int] = []
-    found: dict[object, Sums] = {}
-    for i, name in enumerate(names):
-        what = _summed(rescale, i, f, p, results)
-        known = _read_off(rescale, i, f, p, folding, results) if i else None
-        known = folding.running.get(what) if known is None else known
-        if known is None:
-            own.append(i)
-            known = found[what] = {tag: state_leaf(name, tag, axes, f.kind) for tag in TAGS}
-        sums.append(known)
-    for i in own:
-        old, left, right = (_moved(rescale, i, tag, sums, results) for tag in BEFORE)
-        step = pointwise("add", (old, _chunk(rescale, i, f, p, folding, results)))
-        merge = pointwise("add", (left, right))
-        folding.states[p].append(State(names[i], axes, f.kind, 0.0, step, merge, "running"))
-    folding.running.update(found)
-    return sums[0]["new"]
+    return _Running(f, p, rescale, folding, results).held(stem)
+
+
+@dataclass(frozen=True, eq=False)
+class _Running:
+    """The sum `f` of a rescale's body in pass `p`, and the states of the results that it is by."""
+
+    f: Node
+    p: int
+    rescale: Rescale
+    folding: Folding
+    results: Mapping[Any, State]
+
+    def held(self, stem: str) -> Node:
+        """The states of the sums of all functions of the basis: the leaf of the first."""
+        f, folding, functions = self.f, self.folding, range(len(self.rescale.basis))
+        names = [folding.name(f, f"{stem}_{i}" if i else stem) for i in functions]
+        axes, sums, own = self._axes(), list[Sums](), list[int]()
+        found: dict[object, Sums] = {}
+        for i, name in enumerate(names):
+            what = self._summed(i)
+            known = self._read_off(i) if i else None
+            known = folding.running.get(what) if known is None else known
+            if known is None:
+                own.append(i)
+                known = found[what] = {tag: state_leaf(name, tag, axes, f.kind) for tag in TAGS}
+            sums.append(known)
+        for i in own:
+            old, left, right = (self._moved(i, tag, sums) for tag in BEFORE)
+            step = pointwise("add", (old, self._chunk(i)))
+            merge = pointwise("add", (left, right))
+            state = State(names[i], axes, f.kind, 0.0, step, merge, "running")
+            folding.states[self.p].append(state)
+        folding.running.update(found)
+        return sums[0]["new"]
+
+    def _leaves(self, tag: Tag) -> dict[Any, Node]:
+        """The results on a side, by their symbols."""
+        return {s: state.leaf(tag) for s, state in self.results.items()}
+
+    def _along(self, body: Node) -> Node:
+        """A sum over the axes that `f` removes."""
+        return along("sum", carrying(body, over(self.f)), over(self.f))
+
+    def _axes(self) -> tuple[str, ...]:
+        """The axes of the sums: those of `f` that only a factor of the tail has are none.
+
+        So a sum that is shared by several reductions has the same axes in each.
+        """
+        used = set[Any]().union(*(basis.free_symbols for basis in self.rescale.basis))
+        in_basis = {a for s in used for a in self.rescale.meaning.stands_for(s).axes}
+        return tuple(a for a in self.f.axes if a in in_basis)
+
+    def _summed(self, i: int) -> tuple[object, ...]:
+        """What the sum of a basis function is: equal for sums that are equal at every step."""
+        basis, meaning = self.rescale.basis[i], self.rescale.meaning
+        by = [(meaning.nodes[s], x.name) for s, x in self.results.items() if basis.has(s)]
+        return (self.p, self._along(meaning.node(basis)), tuple(by))
+
+    def _moved(self, row: int, tag: Tag, sums: Sequence[Sums]) -> Node:
+        """One row of the rescale: a sum of side `tag` as it is at the new results."""
+        rescale, now = self.rescale, self._leaves("new")
+        values = self._leaves(tag)
+        values |= {new: now[s] for s, new in zip(rescale.old, rescale.new, strict=True)}
+        terms: list[Node] = []
+        for column, known in enumerate(sums):
+            if known and (factor := rescale.entry(row, column, values)) is not None:
+                terms.append(scaled(known[tag], factor))
+        return added(terms)
+
+    def _chunk(self, i: int) -> Node:
+        """The sum of a basis function over one chunk, at the new results."""
+        basis, meaning, folding = self.rescale.basis[i], self.rescale.meaning, self.folding
+        body, values = meaning.node(basis), self._leaves("new")
+        written = substitute([body], {meaning.nodes[s]: n for s, n in values.items()})[body]
+        beside = {u for u in folding.uses(written) if folding.pass_of[u] == self.p}
+        if beside and not any(map(is_count, beside)) and basis.free_symbols <= set(meaning.nodes):
+            # It also reads what a result is read off, and that may be 0/0 where it is carried.
+            written = filled(basis, values, meaning)
+        return self._along(folding.current(written, self.p))
+
+    def _read_off(self, i: int) -> Sums | None:
+        """The sum of a basis function from folds that are held anyway; None where they do not give
+        it.
+
+        Chan's merge needs no sum of deviations because that sum is s - n * (s / n) = 0. A square of
+        a deviation is not read off: s2 - 2 r s + r**2 n loses twice the digits that s - n r does.
+        """
+        rescale, meaning = self.rescale, self.rescale.meaning
+        if not _linear(rescale.rows[i], rescale.old):
+            return None
+        total, states = sympy.Integer(0), dict[Any, State]()
+        for b, a in zip(rescale.rows[i], rescale.columns, strict=True):
+            if b == 0:
+                continue
+            state = self._column(a)
+            if state is None:
+                return None
+            symbol = sympy.Symbol(f"fold_{state.name}", positive=True)
+            states[symbol] = state
+            total += b * symbol
+        by_state = {state.name: symbol for symbol, state in states.items()}
+        nodes = {s: meaning.nodes[s] for s in rescale.old}
+        known = {s: _over_folds(n, by_state, self.p, self.folding) for s, n in nodes.items()}
+        if all(e is not None for e in known.values()) and tidy(total.subs(known)) == 0:
+            return {}
+        states |= self.results
+
+        def read(tag: Tag) -> Node:
+            return filled(total, {s: state.leaf(tag) for s, state in states.items()}, meaning)
+
+        begun = {state.leaf("old"): state.init for state in states.values()}
+        if not math.isfinite(value_at(read("old"), begun)):
+            return None  # before the first chunk, as 0/0: a state of its own begins at 0
+        return {tag: read(tag) for tag in BEFORE}
+
+    def _column(self, a: Any) -> State | None:
+        """The fold that sums a function of x alone; of a condition, also the one that counts it."""
+        meaning, folding, p = self.rescale.meaning, self.folding, self.p
+        fold = self._along(meaning.node(a))
+        if is_count(fold):
+            return folding.plain(fold, p)
+        state, test = folding.found(fold, p), meaning.condition(a)
+        if state is not None or test is None or not set(over(self.f)) <= set(test.axes):
+            return state
+        return folding.found(along("sum", test, over(self.f)), p)
 
 
 def _refuse_unseen(f: Node, results: Sequence[Node], folding: Folding) -> None:
@@ -137,26 +242,6 @@ def _refuse_undefined(p: int, results: Sequence[Node], folding: Folding) -> None
 def _tests(terms: Iterable[Node], folding: Folding) -> Iterator[Node]:
     """The conditions of choices that differ from chunk to chunk."""
     return (n.args[0] for n in terms if n.op == "where" and folding.streamed(n.args[0].axes))
-
-
-def _axes(rescale: Rescale, f: Node) -> tuple[str, ...]:
-    """The axes of the sums of a rescale: those of `f` that only a factor of the tail has are none.
-
-    So a sum that is shared by several reductions has the same axes in each.
-    """
-    used = set[Any]().union(*(basis.free_symbols for basis in rescale.basis))
-    in_basis = {a for s in used for a in rescale.meaning.stands_for(s).axes}
-    return tuple(a for a in f.axes if a in in_basis)
-
-
-def _summed(
-    rescale: Rescale, i: int, f: Node, p: int, results: Mapping[Any, State]
-) -> tuple[object, ...]:
-    """What the sum of a basis function is: equal for sums that are equal at every step."""
-    basis = rescale.basis[i]
-    body = carrying(rescale.meaning.node(basis), over(f))
-    by = [(rescale.meaning.nodes[s], x.name) for s, x in results.items() if basis.has(s)]
-    return (p, along("sum", body, over(f)), tuple(by))
 
 
 def _choices(r: Node, p: int, folding: Folding, exponential: bool) -> list[float]:
@@ -261,71 +346,6 @@ def _reduced(test: Node, n: Node, starts: Mapping[Node, float]) -> Node:
     return pointwise("equal", (value, number(1.0)))
 
 
-def _moved(
-    rescale: Rescale, row: int, tag: Tag, sums: list[Sums], results: Mapping[Any, State]
-) -> Node:
-    """One row of the rescale: a sum of side `tag` as it is at the new results."""
-    values = {s: state.leaf(tag) for s, state in results.items()}
-    values |= {new: results[s].leaf("new") for s, new in zip(rescale.old, rescale.new, strict=True)}
-    terms: list[Node] = []
-    for column, known in enumerate(sums):
-        if known and (factor := rescale.entry(row, column, values)) is not None:
-            terms.append(scaled(known[tag], factor))
-    return added(terms)
-
-
-def _chunk(
-    rescale: Rescale, i: int, f: Node, p: int, folding: Folding, results: Mapping[Any, State]
-) -> Node:
-    """The sum of a basis function over one chunk, at the new results."""
-    basis, nodes = rescale.basis[i], rescale.meaning.nodes
-    body = rescale.meaning.node(basis)
-    now = {nodes[s]: state.leaf("new") for s, state in results.items()}
-    written = substitute([body], now)[body]
-    beside = {f for f in folding.uses(written) if folding.pass_of[f] == p}
-    if beside and not any(map(is_count, beside)) and basis.free_symbols <= set(nodes):
-        # It also reads what a result is read off, and that may be 0/0 where the result is carried.
-        values = {s: state.leaf("new") for s, state in results.items()}
-        written = filled(basis, values, rescale.meaning)
-    body = folding.current(written, p)
-    return along("sum", carrying(body, over(f)), over(f))
-
-
-def _read_off(
-    rescale: Rescale, i: int, f: Node, p: int, folding: Folding, results: Mapping[Any, State]
-) -> Sums | None:
-    """The sum of a basis function from folds that are held anyway; None where they do not give it.
-
-    Chan's merge needs no sum of deviations because that sum is s - n * (s / n) = 0. A square of a
-    deviation is not read off: s2 - 2 r s + r**2 n loses twice the digits that s - n r does.
-    """
-    if not _linear(rescale.rows[i], rescale.old):
-        return None
-    total, states = sympy.Integer(0), dict[Any, State]()
-    for b, a in zip(rescale.rows[i], rescale.columns, strict=True):
-        if b == 0:
-            continue
-        state = _column(rescale.meaning, a, f, p, folding)
-        if state is None:
-            return None
-        symbol = sympy.Symbol(f"fold_{state.name}", positive=True)
-        states[symbol] = state
-        total += b * symbol
-    by_state = {state.name: symbol for symbol, state in states.items()}
-    known = {s: _over_folds(rescale.meaning.nodes[s], by_state, p, folding) for s in rescale.old}
-    if all(e is not None for e in known.values()) and tidy(total.subs(known)) == 0:
-        return {}
-    states |= results
-    table = {s: state.leaf("old") for s, state in states.items()}
-    begun = {state.leaf("old"): state.init for state in states.values()}
-    if not math.isfinite(value_at(filled(total, table, rescale.meaning), begun)):
-        return None  # before the first chunk, as 0/0: a state of its own begins at 0
-    return {
-        tag: filled(total, {s: state.leaf(tag) for s, state in states.items()}, rescale.meaning)
-        for tag in BEFORE
-    }
-
-
 def _linear(row: Sequence[Any], results: Sequence[Any]) -> bool:
     """Whether the coefficients of a basis function, without a factor that all have, are at most
     linear in the results together."""
@@ -336,17 +356,6 @@ def _linear(row: Sequence[Any], results: Sequence[Any]) -> bool:
         return True
     polynomial = bool(own[0].is_polynomial(*results))
     return polynomial and int(sympy.Poly(own[0], *results).total_degree()) <= 1
-
-
-def _column(meaning: Meaning, a: Any, f: Node, p: int, folding: Folding) -> State | None:
-    """The fold that sums a function of x alone; of a condition, also the one that counts it."""
-    fold = along("sum", carrying(meaning.node(a), over(f)), over(f))
-    if is_count(fold):
-        return folding.plain(fold, p)
-    state, test = folding.found(fold, p), meaning.condition(a)
-    if state is not None or test is None or not set(over(f)) <= set(test.axes):
-        return state
-    return folding.found(along("sum", test, over(f)), p)
 
 
 def _over_folds(r: Node, by_state: Mapping[str, Any], p: int, folding: Folding) -> Any:

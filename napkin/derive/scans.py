@@ -22,7 +22,7 @@ from napkin.ir.infer import along, pointwise, recurrence
 from napkin.ir.node import Node, over, steps_of
 from napkin.ir.operators import REDUCTIONS
 from napkin.ir.rewrite import substitute
-from napkin.ir.selecting import end_of, first_of, position, where_all
+from napkin.ir.selecting import first_of, last_of, position
 
 CARRIED = frozenset({"cumsum", "recurrence", "steps"})
 """The scans of which a state says all that comes before."""
@@ -65,9 +65,9 @@ def _recurrence(n: Node, alone: Node, p: int, folding: Held, stem: str) -> Node:
     axes = tuple(x for x in n.axes if x != axis)
     old, left, right = (state_leaf(name, tag, axes, "real") for tag in ("old", "left", "right"))
     begun = pointwise("add", (b, pointwise("mul", (a, old))))
-    first, end = (pointwise("equal", (position(axis), f(axis))) for f in (first_of, end_of))
+    first = pointwise("equal", (position(axis), first_of(axis)))
     inside = recurrence(a, pointwise("where", (first, begun, b)), axis)
-    last = along("sum", where_all([end], inside, 0.0), (axis,))
+    last = last_of(inside, axis)
     folding.pairs[n, p] = Scanned(inside, a, b, old)
     if n in folding.paired.values():
         last = PAIRED.tried(last, folding.pairs[n, p], folding.twin)
@@ -82,12 +82,9 @@ def _solved(n: Node, alone: Node, p: int, folding: Held, stem: str) -> Node:
     steps, (axis,), name = steps_of(alone), over(n), folding.name(n, stem)
     (m,) = (m for m in steps.leaves if m.op == "previous")
     old = state_leaf(name, "old", m.axes, m.kind)
-    (found,) = SOLVED.matches(alone, old, folding.twin)
-    inside, scanned = SOLVED.apply(found)
+    inside, scanned = SOLVED.first(alone, old, folding.twin)
     folding.pairs[n, p] = replace(scanned, value=inside)
-    end = pointwise("equal", (position(axis), end_of(axis)))
-    last = along("sum", where_all([end], inside, 0.0), (axis,))
-    last = PAIRED.tried(last, folding.pairs[n, p], folding.twin)
+    last = PAIRED.tried(last_of(inside, axis), folding.pairs[n, p], folding.twin)
     start = steps.starts[0]
     folding.states[p].append(State(name, m.axes, m.kind, start, last, None, "running"))
     return inside

@@ -21,7 +21,7 @@ from napkin.derive.rules.separation import Separating
 from napkin.derive.scans import is_end
 from napkin.errors import Refusal
 from napkin.ir.listing import text
-from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder
+from napkin.ir.node import REDUCTIONS, SCANS, Node, names_of, over, postorder
 
 
 def stream(
@@ -79,12 +79,23 @@ class _Streaming:
             raise self._refuse(outputs[0][1], "it has no states that sums of products alone read")
         for f in self.folding.folds:
             self._place(f)
+        folded = [(name, n) for name, n in outputs if not self.carried(n.axes)]
+        tails = [Emit(name, self.folding.last(n)) for name, n in folded]
+        emits = self._emits([(name, n) for name, n in outputs if self.carried(n.axes)])
+        stored = [e.node for es in (*emits, tails) for e in es]
+        self._refuse_left(stored)
+        live = self.folding.live(stored)
+        loops = [Pass(tuple(s), tuple(e)) for s, e in zip(live, emits, strict=True)]
+        loops = tuple(p for p in loops if p.states or p.emits)
+        if not loops:
+            raise self._refuse(outputs[0][1], f"no output depends on {self.axis}")
+        noted = tuple(self.separating.separations)
+        return Stream(self.axes, loops, tuple(tails), noted, self.folding.twin)
+
+    def _emits(self, carried: Sequence[tuple[str, Node]]) -> list[list[Emit]]:
+        """What each pass stores chunk by chunk, of the outputs that are so."""
         emits: list[list[Emit]] = [[] for _ in range(self.allowed)]
-        tails: list[Emit] = []
-        for name, n in outputs:
-            if not self.carried(n.axes):
-                tails.append(Emit(name, self.folding.last(n)))
-                continue
+        for name, n in carried:
             lacks = [a for a in self.axes if a not in n.axes]
             if lacks:  # it would be stored again for each chunk, and never where there is none
                 raise self._refuse(n, f"output {name} has no {' '.join(lacks)}")
@@ -92,20 +103,7 @@ class _Streaming:
             scans = n in self.folding.scanning
             stored = self.folding.current(n, p) if scans else self.folding.last(n)
             emits[p].append(Emit(name, stored))
-        stored = [e.node for es in (*emits, tails) for e in es]
-        left = [n for n in postorder(stored) if n.op in REDUCTIONS and self.carried(over(n))]
-        twin = self.folding.twin
-        left = [n for n in left if not (is_end(n) or (twin and twin.name in n.args[0].axes))]
-        if left:
-            raise self._refuse(left[0], f"no pass over {self.axis} folds it")
-        live = self.folding.live(stored)
-        loops = [Pass(tuple(s), tuple(e)) for s, e in zip(live, emits, strict=True)]
-        loops = [p for p in loops if p.states or p.emits]
-        if not loops:
-            raise self._refuse(outputs[0][1], f"no output depends on {self.axis}")
-        return Stream(
-            self.axes, tuple(loops), tuple(tails), tuple(self.separating.separations), twin
-        )
+        return emits
 
     # --- refusals ---------------------------------------------------------------------------
 
@@ -113,6 +111,14 @@ class _Streaming:
         place = self.folding.names.get(n) or text(n, self.folding.names)
         nearest = " or ".join([*others, f"hold {self.axis} whole"])
         return Refusal(f"stream {self.axis}", place, reason, nearest)
+
+    def _refuse_left(self, stored: Sequence[Node]) -> None:
+        """Refuse what no pass folds."""
+        twin = self.folding.twin
+        for n in postorder(stored):
+            paired = twin and n.args and twin.name in n.args[0].axes
+            if n.op in REDUCTIONS and self.carried(over(n)) and not (is_end(n) or paired):
+                raise self._refuse(n, f"no pass over {self.axis} folds it")
 
     @property
     def _again(self) -> str:
@@ -134,11 +140,8 @@ class _Streaming:
             if rest:
                 what = f"it works along {' '.join(here)} and leaves {' '.join(rest)}"
                 raise self._refuse(n, f"{what}, so these axes are not reduced together")
-            if n.op == "rename":
-                pairs = n.params[0]
-                assert isinstance(pairs, tuple)
-                if any(map(self.carried, pairs)):
-                    raise self._refuse(n, f"{self.axis} is read under two names")
+            if n.op == "rename" and any(map(self.carried, names_of(n))):
+                raise self._refuse(n, f"{self.axis} is read under two names")
 
     def _pass_after(self, name: str, n: Node) -> int:
         """The first pass in which every reduction that an output uses is final."""

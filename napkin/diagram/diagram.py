@@ -73,21 +73,9 @@ class Diagram(Interface):
 
     # --- sizes ------------------------------------------------------------------------------
 
-    def check_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Sizes for every axis: those given, over the defaults.
-
-        Raises:
-            InputError: an axis is unknown or missing, or a size is not a whole number in range.
-        """
-        return checks.check_sizes(self, sizes)
-
-    def sizes_of(self, shapes: Iterable[tuple[int, ...]]) -> dict[str, int]:
-        """Axis sizes from the shapes of the inputs, in order.
-
-        Raises:
-            InputError: the shapes do not fit the signature, or disagree.
-        """
-        return checks.sizes_of(self, shapes)
+    check_sizes = checks.check_sizes
+    sizes_of = checks.sizes_of
+    check_scalars = checks.check_scalars
 
     def read(self, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         """The numbers of the inputs, in order, from numpy arrays (or anything numpy can read).
@@ -99,14 +87,6 @@ class Diagram(Interface):
 
         checks.check_count(self, arrays)
         return [numbers(a, n, self.name) for a, n in zip(arrays, self.inputs, strict=True)]
-
-    def check_scalars(self, scalars: Mapping[str, float]) -> dict[str, float]:
-        """Values for every user scalar.
-
-        Raises:
-            InputError: a scalar is unknown, or has no value.
-        """
-        return checks.check_scalars(self, scalars)
 
     # --- what it computes -------------------------------------------------------------------
 

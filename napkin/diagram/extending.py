@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-from napkin.diagram import composed, laws, slopes
+from napkin.diagram import composed
 from napkin.diagram.definition import definition_of
 from napkin.diagram.reductions import reduce
 from napkin.errors import InputError, did_you_mean
@@ -133,10 +133,8 @@ def operator(
     _check_name("operator", name)
     if type(arity) is not int or not 1 <= arity <= 3:
         raise InputError(f"operator {name}: arity is {arity!r}; it is 1, 2 or 3")
-    if kind not in {None, "real", "int", "bool"}:
-        raise InputError(f"operator {name}: kind is {kind!r}; it is 'real', 'int', 'bool' or None")
-    if operands not in {None, "int", "bool"}:
-        raise InputError(f"operator {name}: operands is {operands!r}; it is 'int', 'bool' or None")
+    _check_word(f"operator {name}: kind", kind, "real", "int", "bool", None)
+    _check_word(f"operator {name}: operands", operands, "int", "bool", None)
     _check_callable(name, evaluate=evaluate, meaning=meaning, derivative=derivative)
     _check_numbers(name, flops=flops, special=special)
     if derivative is not None and (kind in {"int", "bool"} or operands is not None):
@@ -160,6 +158,8 @@ def operator(
         ),
     )  # fmt: skip
     if not _known(POINTWISE, "operator", made):
+        from napkin.diagram import laws, slopes
+
         laws.check_operator(made)
         slopes.check_operator(made)
         define(made)
@@ -201,12 +201,10 @@ def reduction(
     _check_callable(name, combine=combine, evaluate=evaluate, derivative=derivative)
     if type(identity) not in {int, float} or identity != identity:
         raise InputError(f"reduction {name}: identity is {identity!r}; it is a number")
-    if over not in {"", "add", "mul"}:
-        raise InputError(f"reduction {name}: over is {over!r}; it is 'add', 'mul' or ''")
-    if sign not in {"", "nonnegative", "positive"}:
-        raise InputError(
-            f"reduction {name}: sign is {sign!r}; it is 'positive', 'nonnegative' or ''"
-        )
+    _check_word(f"reduction {name}: over", over, "add", "mul", "")
+    _check_word(f"reduction {name}: sign", sign, "positive", "nonnegative", "")
+    from napkin.diagram import laws, slopes
+
     joined = _joining(name, combine)
     made = Reduction(
         name, joined.name, float(identity), evaluate or laws.folded(joined, float(identity)),
@@ -283,6 +281,12 @@ def _check_name(what: str, name: str) -> None:
     function = name in FUNCTIONS and name not in POINTWISE
     if own or function or name in _TAKEN or name in other:
         raise InputError(f"{what} {name}: napkin has something of that name; choose another")
+
+
+def _check_word(what: str, value: object, *words: str | None) -> None:
+    if value not in words:
+        *most, last = map(repr, words)
+        raise InputError(f"{what} is {value!r}; it is {', '.join(most)} or {last}")
 
 
 def _check_callable(name: str, **given: object) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
 
 from napkin.diagram.signature import Shape, Signature
 from napkin.ir.key_sets import spec_of
-from napkin.ir.node import MOVES, Node, postorder, within
+from napkin.ir.node import MOVES, Node, names_of, postorder, within
 from napkin.ir.sliding import slides_of
 from napkin.ir.slots import slots_of
 from napkin.ir.storage import own_type
@@ -102,10 +101,7 @@ class Interface:
             return axis
 
         for n in within(self.roots):
-            if n.op == "rename":
-                pairs = cast("tuple[tuple[str, str], ...]", n.params[0])
-            else:
-                pairs = spec_of(n).tied if n.op == "keys" else ()
+            pairs = names_of(n) if n.op == "rename" else spec_of(n).tied if n.op == "keys" else ()
             for old, new in pairs:
                 if root(old) != root(new):
                     table[root(new)] = root(old)

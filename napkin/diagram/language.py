@@ -12,16 +12,15 @@ from napkin.ir import taking
 from napkin.ir.array import Array, Operand, applied, lifted, real_beyond_int32, within_int32
 from napkin.ir.infer import DTYPES, pointwise
 from napkin.ir.names import axis_names
-from napkin.ir.node import node
 from napkin.ir.selecting import position
-from napkin.ir.whole_numbers import plus, times, whole
+from napkin.ir.whole_numbers import length, plus, times, whole
 from napkin.ir.windows import Span, check_window
 
 
 def size(axis: str) -> Array:
     """The size of an axis, as a scalar known when the kernel is launched."""
     (name,) = axis_names(axis, f"size({axis!r})") or ("",)
-    return Array(node("size", params=(name,), kind="int"))
+    return Array(length(name))
 
 
 def index(axis: str) -> Array:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from napkin.errors import InputError
 from napkin.ir.operators.record import POINTWISE, Operator, Reduction, Sign
 
@@ -28,8 +30,6 @@ _SIGNS: tuple[Sign, ...] = ("", "nonnegative", "positive")
 
 def _values(seed: int, count: int) -> list[Any]:
     """Arrays of values, one for each argument: all pairs of hard ones, and random ones."""
-    import numpy as np
-
     rng = np.random.default_rng(seed)
     hard = list(itertools.product(_HARD, repeat=count)) if count < 3 else []
     drawn = rng.normal(size=(200, count)) * 10.0 ** rng.integers(-2, 3, size=(200, 1))
@@ -44,8 +44,6 @@ def _of_kind(array: Any, record: Operator) -> Any:
 
 
 def _computed(record: Operator, *arrays: Any) -> Any:
-    import numpy as np
-
     try:
         with np.errstate(all="ignore"):
             found = np.asarray(record.evaluate(np, *arrays))
@@ -64,8 +62,6 @@ def _computed(record: Operator, *arrays: Any) -> Any:
 
 def _differ(a: Any, b: Any) -> Any:
     """Where two arrays are not the same number."""
-    import numpy as np
-
     with np.errstate(all="ignore"):
         gap = np.abs(a - b) > _CLOSE * np.maximum(np.maximum(np.abs(a), np.abs(b)), 1.0)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -82,8 +78,6 @@ def check_operator(record: Operator) -> None:
     Raises:
         InputError: its sign, its order or its meaning is not that of its values.
     """
-    import numpy as np
-
     arrays = [_of_kind(a, record) for a in _values(0, record.arity)]
     found = _computed(record, *arrays)
     _computed(record, *(a[:1].reshape(()) for a in arrays))  # of single values, too
@@ -104,8 +98,6 @@ def check_operator(record: Operator) -> None:
 
 
 def _check_sign(record: Operator, arrays: Sequence[Any], found: Any, signs: Sequence[Sign]) -> None:
-    import numpy as np
-
     said = record.sign(None, *signs)
     if said not in _SIGNS:
         raise InputError(
@@ -177,8 +169,6 @@ def check_reduction(record: Reduction) -> None:
 
 def _laws(record: Reduction) -> Iterator[tuple[str, Any, Any, Sequence[Any]]]:
     """Equations with the values of both sides."""
-    import numpy as np
-
     join = POINTWISE[record.combine]
 
     def joined(a: Any, b: Any) -> Any:
@@ -204,8 +194,6 @@ def _laws(record: Reduction) -> Iterator[tuple[str, Any, Any, Sequence[Any]]]:
 
 
 def _check_evaluation(record: Reduction) -> None:
-    import numpy as np
-
     join = POINTWISE[record.combine]
     for shape, axes in (((4, 5), (1,)), ((3, 2, 5), (0, 2)), ((2, 0), (1,))):
         x = np.random.default_rng(3).normal(size=shape)

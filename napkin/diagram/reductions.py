@@ -7,7 +7,7 @@ axis or over those of a key set.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast, overload
 
 from napkin.errors import SPELLED, InputError, did_you_mean, meant
@@ -74,33 +74,20 @@ def _seen(seen: Node, body: Node) -> Node:
     return joined("mul", [cleared, *shared])
 
 
-def _any(x: Node, axes: tuple[str, ...]) -> Node:
-    seen = infer.along("max", pointwise("where", (x, number(1), number(0))), axes, (0.0,))
-    return pointwise("greater", (seen, number(0)))
-
-
-def _all(x: Node, axes: tuple[str, ...]) -> Node:
-    seen = infer.along("min", pointwise("where", (x, number(1), number(0))), axes, (1.0,))
-    return pointwise("greater", (seen, number(0)))
-
-
-def _most(how: str, x: Node, axes: tuple[str, ...], start: float) -> Node:
-    """A maximum or a minimum; that of tests says whether any or all of them hold."""
-    if x.kind == "bool":
-        return _any(x, axes) if how == "max" else _all(x, axes)
-    return infer.along(how, x, axes, (start,))
-
-
-_TESTS: dict[str, Callable[[Node, tuple[str, ...]], Node]] = {"any": _any, "all": _all}
+_TESTS = {"any": ("max", 0.0), "all": ("min", 1.0)}
+"""The extremum that says whether any or all tests hold, of 1 for each that does, and its start."""
 
 
 def _reduced(how: str, x: Node, axes: tuple[str, ...]) -> Node:
-    if how in _TESTS:
-        return _TESTS[how](x, axes)
+    """A reduction; a maximum or a minimum of tests says whether any or all of them hold."""
     record = REDUCTIONS.get(how)
-    if record is not None and record.order:
-        return _most(how, x, axes, record.identity)
-    return infer.along(how, x, axes)
+    order = record.order if record is not None else ""
+    if how in _TESTS or (order and x.kind == "bool"):
+        most, start = _TESTS[how] if how in _TESTS else (order, float(order == "min"))
+        held = infer.along(most, pointwise("where", (x, number(1), number(0))), axes, (start,))
+        return pointwise("greater", (held, number(0)))
+    start = (record.identity,) if record is not None and order else ()
+    return infer.along(how, x, axes, start)
 
 
 @overload

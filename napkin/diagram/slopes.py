@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from napkin.errors import InputError
 from napkin.ir.array import Array, lifted
 from napkin.ir.derivatives import Functions
+from napkin.ir.evaluate import aligned_to, evaluate
 from napkin.ir.node import Node, node
 from napkin.ir.operators.record import Operator, Reduction
 
@@ -28,8 +31,6 @@ def check_operator(record: Operator) -> None:
     """
     if record.derivative is None:
         return
-    import numpy as np
-
     rng = np.random.default_rng(4)
     given = [rng.normal(size=200) * 10.0 ** rng.integers(-1, 2, size=200)
              for _ in range(record.arity)]  # fmt: skip
@@ -48,7 +49,7 @@ def check_operator(record: Operator) -> None:
     with np.errstate(all="ignore"):
         values = dict(zip(leaves, given, strict=True)) | {y: value(given)}
         for i, d in enumerate(found):
-            _compare(what, value, given, i, _evaluated(d, values, (_AXIS,)))
+            _compare(what, value, given, i, _evaluated(d, values))
 
 
 def check_reduction(record: Reduction) -> None:
@@ -59,8 +60,6 @@ def check_reduction(record: Reduction) -> None:
     """
     if record.derivative is None:
         return
-    import numpy as np
-
     what = f"reduction {record.name}"
     x, y = _leaf("x", (_AXIS,)), _leaf("y", ())
     found = _called(what, record.derivative, y, [x], (_AXIS,))
@@ -76,7 +75,7 @@ def check_reduction(record: Reduction) -> None:
 
                 entry = row[i : i + 1]
                 values = {x: row, y: value([entry])[0]}
-                slope = _evaluated(found[0], values, (_AXIS,), len(row))[i : i + 1]
+                slope = _evaluated(found[0], values, len(row))[i : i + 1]
                 _compare(what, value, [entry], 0, slope)
 
 
@@ -100,18 +99,12 @@ def _called(
         ) from error
 
 
-def _evaluated(
-    d: Node | None, values: dict[Node, Any], axes: tuple[str, ...], size: int = 200
-) -> Any:
-    import numpy as np
-
-    from napkin.ir.evaluate import aligned_to, evaluate
-
+def _evaluated(d: Node | None, values: dict[Node, Any], size: int = 200) -> Any:
     if d is None:
         return np.zeros(size)
     bind = {n: np.asarray(v) for n, v in values.items()}
     found = evaluate([d], bind, {_AXIS: size})[0]
-    return aligned_to(found, d.axes, axes, {_AXIS: range(size)}).astype(float)
+    return aligned_to(found, d.axes, (_AXIS,), {_AXIS: range(size)}).astype(float)
 
 
 def _compare(
@@ -119,8 +112,6 @@ def _compare(
 ) -> None:
     """Check that a derivative is the difference of two near values, where those on both sides
     agree."""
-    import numpy as np
-
     step = _STEP * np.maximum(np.abs(given[i]), 1.0)
     low, high = ([a if j != i else a + s for j, a in enumerate(given)] for s in (-step, step))
     here, before, after = value(given), value(low), value(high)

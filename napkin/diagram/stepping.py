@@ -22,9 +22,12 @@ from napkin.ir.node import (
     SCANS,
     Kind,
     Node,
+    Pairs,
     Steps,
+    names_of,
     node,
     number,
+    ones,
     over,
     postorder,
 )
@@ -34,9 +37,6 @@ from napkin.ir.selecting import position
 
 State = tuple[tuple[str, ...], Kind]
 """Axes and item type."""
-
-Pairs = tuple[tuple[str, str], ...]
-"""Axes, and their new names."""
 
 DONE = frozenset({*POINTWISE, *REDUCTIONS, *COMPOSITES, *SCANS, "rename"}) - {"steps"}
 """Operators that a step may do with its states."""
@@ -74,7 +74,7 @@ def stepping(
             return None
         if old.op != "rename":
             return opened(old, args)
-        return _sunk(args[0], cast("Pairs", old.params[0]), _moved(args, leaves))
+        return _sunk(args[0], names_of(old), _moved(args, leaves))
 
     done = rewrite(made, change)
     return _apart([done[n] for n in made], leaves, starts, axis)
@@ -82,9 +82,8 @@ def stepping(
 
 def _sunk(x: Node, names: Pairs, moved: set[Node]) -> Node:
     """A term under other axis names, with the renaming moved below arithmetic on states."""
-    kept = tuple((a, b) for a, b in names if a in x.axes)
-    if not kept or x.op not in POINTWISE or x not in moved:
-        return renamed(x, kept) if kept else x
+    if x.op not in POINTWISE or x not in moved:
+        return renamed(x, names)
     return pointwise(x.op, [_sunk(a, names, moved) for a in x.args], x.params)
 
 
@@ -135,7 +134,7 @@ def _check(made: Sequence[Node], moved: set[Node], axis: str) -> None:
     for n in postorder(made):
         if n not in moved or n.op == "previous":
             continue
-        pairs = cast("Pairs", n.params[0]) if n.op == "rename" else ()
+        pairs = names_of(n) if n.op == "rename" else ()
         reason = ""
         if n.op not in DONE:
             reason = f"a step does no {n.op} of its state, which is in registers"
@@ -167,8 +166,7 @@ def _apart(
     made = [done[n] for n in made]
     if not any(axis in n.axes for n in postorder(made)):
         raise InputError(f"scan along {axis!r}: no array in the step has this axis")
-    ones = node("ones", params=((axis,),), axes=(axis,), kind="int")
-    made = [n if axis in n.axes else pointwise("mul", (n, ones)) for n in made]
+    made = [n if axis in n.axes else pointwise("mul", (n, ones((axis,)))) for n in made]
     moved = _moved(made, leaves)
     read = dict[Node, None]()
     for n in postorder(made):

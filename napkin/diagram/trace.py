@@ -101,7 +101,7 @@ def _trace(
     names = {n: text for n, text in (inner | own).items() if n not in results_of}
     doc = inspect.getdoc(function) or ""
     made = Diagram(title, inputs, tuple(outputs), scalars, names, sizes, doc)
-    _check_axes(made, signature)
+    _check_axes(made, known, signature)
     validate(made)
     return made
 
@@ -167,20 +167,14 @@ def _sized(shapes: Signature, results: list[Node]) -> set[str]:
     return known | windowed(order)
 
 
-def _check_axes(made: Diagram, signature: str) -> None:
-    """Check that every axis that the function or its sizes name is an axis of some array."""
-    known = {a for n in made.inputs for a in n.axes}
-    for n in within(made.roots):
-        if n.op == "rename" or n.op in MOVES:
-            known |= set(n.axes)
+def _check_axes(made: Diagram, known: set[str], signature: str) -> None:
+    """Check that every axis that the function or its sizes name is one whose size is known."""
     for s in made.slides:
-        known.add(s.out)
-        if s.tap not in known and not s.span.window:
+        if s.tap not in known:
             raise InputError(
                 f"{made.name}: slide reads {s}, but no input has an axis {s.tap!r}, so how long "
                 "a window is would be unknown; write slide(..., window=3)"
             )
-        known.add(s.tap)
     counts: dict[str, int] = {}
     for n in postorder(made.roots):
         s = slots_of(n) if n.op in MOVES else None

@@ -50,6 +50,11 @@ def _signed(g: Node | None) -> Node | None:
     return None if g is None else negated(g)
 
 
+def masked(test: Node, g: Node) -> Node:
+    """A cotangent where a test holds, and 0 elsewhere."""
+    return pointwise("where", (test, g, ZERO))
+
+
 def chosen(test: Node, yes: Node | None, no: Node | None) -> Node | None:
     """One cotangent where a test holds, another elsewhere."""
     if yes is no:

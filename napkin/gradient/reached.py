@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Self, TypeAlias
 
 from napkin.diagram.interface import Interface
 from napkin.gradient.products import Sums
@@ -11,6 +11,9 @@ from napkin.ir.infer import pointwise
 from napkin.ir.node import Node, number, postorder
 from napkin.ir.whole_numbers import length, plus, times
 from napkin.ir.windows import Slide
+
+Handed: TypeAlias = "Iterator[tuple[Node, Node | None]]"
+"""What a node hands on: arguments with a cotangent for each, None where it is 0."""
 
 
 class Reached:

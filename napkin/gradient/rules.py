@@ -7,31 +7,25 @@ for each, None where it is 0. An argument may come more than once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from napkin.errors import Refusal
 from napkin.gradient import transposes
 from napkin.gradient.products import is_number, negated, times, total
-from napkin.gradient.reached import Reached
+from napkin.gradient.reached import Handed, Reached
 from napkin.gradient.stepwise import steps_rule
 from napkin.ir.derivatives import of_operator, of_reduction
 from napkin.ir.infer import joined, jointly, part_of, parts_of, pointwise
 from napkin.ir.node import COMPOSITES, REDUCTIONS, Node, factors, over, union_axes
 from napkin.ir.operators import POINTWISE
 
-Handed: TypeAlias = Iterator[tuple[Node, "Node | None"]]
+T = TypeVar("T")
 
 
 def pointwise_rule(at: Reached, n: Node, g: Node) -> Handed:
     """The cotangent times the derivative, summed over the axes that an argument lacks."""
-    each = of_operator(n)
-    if each is None:
-        raise Refusal(
-            "gradient", n.op, "the operator has no derivative",
-            f"define it with nk.operator({n.op!r}, ..., derivative=...)",
-        )  # fmt: skip
-    for a, d in zip(n.args, each, strict=True):
+    for a, d in zip(n.args, _said(of_operator(n), n, "operator"), strict=True):
         if a in at.needed and d is not None:
             yield a, at.sums.onto(times(g, d), a.axes, n.axes)
 
@@ -50,13 +44,19 @@ def contraction_rule(at: Reached, n: Node, g: Node) -> Handed:
 
 def reduction_rule(at: Reached, n: Node, g: Node) -> Handed:
     """The cotangent times the derivative of the result by each value."""
-    found = of_reduction(n)
+    yield n.args[0], times(g, _said(of_reduction(n), n, "reduction"))
+
+
+def _said(found: T | None, n: Node, what: str) -> T:
+    """What the record of a node says of its derivative.
+
+    Raises:
+        Refusal: nothing.
+    """
     if found is None:
-        raise Refusal(
-            "gradient", n.op, "the reduction has no derivative",
-            f"define it with nk.reduction({n.op!r}, ..., derivative=...)",
-        )  # fmt: skip
-    yield n.args[0], times(g, found)
+        instead = f"define it with nk.{what}({n.op!r}, ..., derivative=...)"
+        raise Refusal("gradient", n.op, f"the {what} has no derivative", instead)
+    return found
 
 
 def mean_rule(at: Reached, n: Node, g: Node) -> Handed:

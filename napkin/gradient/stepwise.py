@@ -7,12 +7,12 @@ position are those of the scan itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from napkin.diagram.stepping import stepping
 from napkin.gradient.products import ZERO, filled
-from napkin.gradient.reached import Reached
+from napkin.gradient.reached import Handed, Reached
 from napkin.gradient.transposes import from_end, read_at
 from napkin.ir.array import Array
 from napkin.ir.infer import iterated, pointwise
@@ -25,7 +25,7 @@ Pull: TypeAlias = "Callable[[Reached, Mapping[Node, list[Node]]], dict[Node, Nod
 """The cotangents of nodes, from those that arrive at some."""
 
 
-def steps_rule(at: Reached, n: Node, g: Node, pull: Pull) -> Iterator[tuple[Node, Node | None]]:
+def steps_rule(at: Reached, n: Node, g: Node, pull: Pull) -> Handed:
     """What the cotangent of one of the states hands to each argument."""
     (axis,), steps = over(n), steps_of(n)
     states = [

@@ -7,11 +7,11 @@ a scatter as a sum under a test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from napkin.gradient.products import Sums, chosen, filled, total
-from napkin.gradient.reached import Reached
+from napkin.gradient.products import Sums, chosen, filled, masked, total
+from napkin.gradient.reached import Handed, Reached
 from napkin.ir.infer import along, pointwise, renamed
 from napkin.ir.linear import Form, linear, summed
 from napkin.ir.node import Node, number, over, union_axes
@@ -61,14 +61,14 @@ class Solved:
     onto: bool = False
 
 
-def take_rule(at: Reached, n: Node, g: Node) -> Iterator[tuple[Node, Node | None]]:
+def take_rule(at: Reached, n: Node, g: Node) -> Handed:
     """The cotangents of all positions that read a value, summed."""
     table, *positions = n.args
     along_positions = union_axes(positions)
     # An axis of positions that is called as one that they read along is another axis.
     names = {a: at.fresh(a) for a in taken_axes(n) if a in along_positions}
     g = filled(g, [a for a in names if a in n.axes])  # so that the sizes of these are known
-    g, positions = _under(g, names), [_positions(p, names) for p in positions]
+    g, positions = renamed(g, names.items()), [_positions(p, names) for p in positions]
     every = tuple(names.get(a, a) for a in n.axes)
     sizes = {new: at.sums.length(old) for old, new in names.items()}
     places = [Place(*p) for p in zip(taken_axes(n), positions, spans_of(n), strict=True)]
@@ -86,28 +86,20 @@ def take_rule(at: Reached, n: Node, g: Node) -> Iterator[tuple[Node, Node | None
     yield table, total(kept) if kept else None
 
 
-def _under(x: Node, names: Mapping[str, str]) -> Node:
-    """`x` under other axis names."""
-    pairs = tuple((a, b) for a, b in names.items() if a in x.axes)
-    return renamed(x, pairs) if pairs else x
-
-
 def _positions(p: Node, names: Mapping[str, str]) -> Node:
     """Positions under other axis names, still arithmetic, so that they are solved."""
     if p.op == "index":
         return position(names.get(p.axes[0], p.axes[0]))
     if p.op in POINTWISE:
         return pointwise(p.op, [_positions(a, names) for a in p.args], p.params)
-    return _under(p, names)
+    return renamed(p, names.items())
 
 
 def _compared(at: Reached, g: Node, places: Sequence[Place]) -> Node:
     """The cotangent at the place that it was read from."""
     for p in places:
         test = pointwise("equal", (p.clamped(at.sums.length(p.axis)), position(p.axis)))
-        masked = chosen(test, g, None)
-        assert masked is not None
-        g = masked
+        g = masked(test, g)
     return g
 
 
@@ -184,9 +176,7 @@ def _moved(n: Node, places: Mapping[str, Node], test: Node | None) -> Node:
     here = {a: p for a, p in places.items() if a in n.axes}
     if not here or n.op not in {"neg", "sum", "mul"} or not _of_inputs(n, here):
         found = take(n, tuple(here.values()), tuple(here)) if here else n
-        masked = found if test is None else chosen(test, found, None)
-        assert masked is not None
-        return masked
+        return found if test is None else masked(test, found)
     first = next(i for i, a in enumerate(n.args) if set(a.axes) & set(here))
     each = [_moved(a, places, test if i == first else None) for i, a in enumerate(n.args)]
     return along("sum", each[0], over(n)) if n.op == "sum" else pointwise(n.op, each)
@@ -207,7 +197,7 @@ def _beyond(sums: Sums, g: Node, p: Place, table: Node, every: Sequence[str]) ->
     last = plus(sums.length(p.axis), -1)
     found = list[Node | None]()
     for op, end in (("less", number(0)), ("greater", last)):
-        outside = chosen(pointwise(op, (p.at, end)), g, None)
+        outside = masked(pointwise(op, (p.at, end)), g)
         sum_of = sums.onto(outside, [a for a in table.axes if a != p.axis], every)
         at_end = pointwise("equal", (position(p.axis), end))
         found.append(chosen(at_end, sum_of, None))

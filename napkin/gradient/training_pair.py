@@ -16,7 +16,7 @@ from napkin.gradient.gradient import Backward, by_rows
 from napkin.ir.infer import pointwise
 from napkin.ir.listing import assign_names
 from napkin.ir.names import numbered
-from napkin.ir.node import COMPOSITES, REDUCTIONS, SCANS, Node, postorder
+from napkin.ir.node import COMPOSITES, REDUCTIONS, SCANS, Node, postorder, readers
 from napkin.ir.operators import POINTWISE
 from napkin.ir.operators.logic import RELATIONS
 from napkin.ir.rewrite import rewrite, substitute
@@ -63,7 +63,7 @@ def keepable(f: Diagram, back: Backward) -> list[Keepable]:
         Keepable(names.get(n, n.op), n, _in_order(n.axes, f.axes), "", False)
         for n in order
         if _is_array(n) and n not in after and n not in results and n not in unsure
-        and (_reduces(n) or (n in met and n in own))
+        and (n.op in {*REDUCTIONS, *SCANS, *COMPOSITES} or (n in met and n in own))
     ]  # fmt: skip
     kept = [Keepable(o.name, n, o.axes, own_type(o.node), True) for n, o in results.items()
             if n in order and n not in unsure]  # fmt: skip
@@ -77,15 +77,15 @@ def _at_ends(
     """Those, but in place of a number of each row what is computed of it alone and read in its
     place: the logarithm of a sum, say, which each value along the row would compute again.
     `not_kept` has terms that are no candidates."""
-    readers = _readers(order)
+    read_by = readers(order)
 
     def end(n: Node) -> Node:
         own = {n}
         for m in order[order.index(n) + 1 :]:
             alike = m.op in POINTWISE and {*m.axes} == {*n.axes} and m not in not_kept
             own |= {m} if alike and not own.isdisjoint(m.args) else set()
-        (first, *others) = [m for m in own if not readers.get(m, set()) <= own] or [n]
-        wider = all({*n.axes} < {*m.axes} for m in readers.get(first, ()) if m not in own)
+        (first, *others) = [m for m in own if not read_by.get(m, set()) <= own] or [n]
+        wider = all({*n.axes} < {*m.axes} for m in read_by.get(first, ()) if m not in own)
         return n if others or not wider or first.kind != "real" else first
 
     return list({k.node: k for k in (replace(k, node=end(k.node)) for k in found)}.values())
@@ -110,12 +110,12 @@ def _one_sided(order: Sequence[Node]) -> set[Node]:
 
 def _without_stages(found: Sequence[Keepable], order: Sequence[Node]) -> list[Keepable]:
     """Those but for arrays from which pointwise operators alone lead to another one as large."""
-    readers = _readers(order)
+    read_by = readers(order)
     each = {k.node for k in found}
 
     def stage(n: Node) -> bool:
-        while len(readers.get(n, ())) == 1:
-            (reader,) = readers[n]
+        while len(read_by.get(n, ())) == 1:
+            (reader,) = read_by[n]
             if reader.op not in POINTWISE or set(reader.axes) != set(n.axes):
                 return False
             if reader in each:
@@ -124,15 +124,6 @@ def _without_stages(found: Sequence[Keepable], order: Sequence[Node]) -> list[Ke
         return False
 
     return [k for k in found if not stage(k.node)]
-
-
-def _readers(order: Sequence[Node]) -> dict[Node, set[Node]]:
-    """The terms that have each as an argument."""
-    found: dict[Node, set[Node]] = {}
-    for n in order:
-        for a in n.args:
-            found.setdefault(a, set()).add(n)
-    return found
 
 
 def _results(f: Diagram) -> dict[Node, Output]:
@@ -150,10 +141,6 @@ def _results(f: Diagram) -> dict[Node, Output]:
 def _is_array(n: Node) -> bool:
     """Whether a term is computed of arrays of real numbers."""
     return n.kind == "real" and n.op not in {"input", "rename", "take", "spread"} and not n.constant
-
-
-def _reduces(n: Node) -> bool:
-    return n.op in REDUCTIONS or n.op in SCANS or n.op in COMPOSITES
 
 
 def _distinct(found: Sequence[Keepable], taken: set[str]) -> list[Keepable]:

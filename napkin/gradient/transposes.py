@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias, cast
-
-from napkin.gradient.products import ZERO, filled, times
-from napkin.gradient.reached import Reached
+from napkin.gradient.products import ZERO, filled, masked, times
+from napkin.gradient.reached import Handed, Reached
 from napkin.gradient.takes import take_rule as take_rule
 from napkin.ir.infer import along, pointwise, recurrence, renamed
-from napkin.ir.node import Node, number, over
+from napkin.ir.node import Node, names_of, number, over
 from napkin.ir.selecting import position
 from napkin.ir.slots import Slots, compress, slots_of, spread
 from napkin.ir.taking import take
 from napkin.ir.whole_numbers import plus
 
-Handed: TypeAlias = Iterator[tuple[Node, "Node | None"]]
-
 
 def rename_rule(at: Reached, n: Node, g: Node) -> Handed:
     """The same under the names of the argument."""
-    names = cast("tuple[tuple[str, str], ...]", n.params[0])
-    back = tuple((new, old) for old, new in names if new in g.axes)
-    yield n.args[0], renamed(g, back) if back else g
+    yield n.args[0], renamed(g, [(new, old) for old, new in names_of(n)])
 
 
 def compress_rule(at: Reached, n: Node, g: Node) -> Handed:
@@ -46,8 +39,7 @@ def cumsum_rule(at: Reached, n: Node, g: Node) -> Handed:
         other = at.fresh(axis)
         after = pointwise("greater_equal", (position(other), position(axis)))
         there = renamed(filled(g, (axis,)), ((axis, other),))
-        seen = pointwise("where", (after, there, ZERO))
-        yield n.args[0], along("sum", seen, (other,))
+        yield n.args[0], along("sum", masked(after, there), (other,))
         return
     back = read_at(filled(g, (axis,)), axis, from_end(at, axis, 1))
     yield n.args[0], read_at(along("cumsum", back, (axis,)), axis, from_end(at, axis, 1))

@@ -15,6 +15,21 @@ from napkin.ir.operators import POINTWISE
 Operand: TypeAlias = "Array | float | int | bool"
 
 
+_Method: TypeAlias = "Callable[[Array, Operand], Array]"
+
+
+def _methods(op: str) -> tuple[_Method, _Method]:
+    """An operator of an array and another operand, and of these in the other order."""
+
+    def method(self: Array, other: Operand) -> Array:
+        return applied(op, self, other)
+
+    def reflected(self: Array, other: Operand) -> Array:
+        return applied(op, other, self)
+
+    return method, reflected
+
+
 class Array:
     """A named-axis array in a diagram; `axes` are its axis names in order."""
 
@@ -78,44 +93,25 @@ class Array:
         """See `rename`."""
         return rename(self, **names)
 
-    def __add__(self, other: Operand) -> Array:
-        return applied("add", self, other)
+    __add__, __radd__ = _methods("add")
+    __sub__, __rsub__ = _methods("sub")
+    __mul__, __rmul__ = _methods("mul")
+    __truediv__, __rtruediv__ = _methods("div")
+    __floordiv__, __rfloordiv__ = _methods("floordiv")
+    __mod__, __rmod__ = _methods("mod")
+    __and__, __rand__ = _methods("and")
+    __or__, __ror__ = _methods("or")
+    __lt__, __gt__ = _methods("less")[0], _methods("greater")[0]
+    __le__, __ge__ = _methods("less_equal")[0], _methods("greater_equal")[0]
 
-    def __radd__(self, other: Operand) -> Array:
-        return applied("add", other, self)
+    def __eq__(self, other: object) -> Array:  # type: ignore[override]
+        return applied("equal", self, other)
 
-    def __sub__(self, other: Operand) -> Array:
-        return applied("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Array:
-        return applied("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Array:
-        return applied("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Array:
-        return applied("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Array:
-        return applied("div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Array:
-        return applied("div", other, self)
-
-    def __floordiv__(self, other: Operand) -> Array:
-        return applied("floordiv", self, other)
-
-    def __mod__(self, other: Operand) -> Array:
-        return applied("mod", self, other)
+    def __ne__(self, other: object) -> Array:  # type: ignore[override]
+        return applied("not_equal", self, other)
 
     def __pow__(self, other: Operand) -> Array:
         return _power(self, other)
-
-    def __rfloordiv__(self, other: Operand) -> Array:
-        return applied("floordiv", other, self)
-
-    def __rmod__(self, other: Operand) -> Array:
-        return applied("mod", other, self)
 
     def __rpow__(self, other: Operand) -> Array:
         return _power(other, self)
@@ -125,36 +121,6 @@ class Array:
 
     def __abs__(self) -> Array:
         return applied("abs", self)
-
-    def __lt__(self, other: Operand) -> Array:
-        return applied("less", self, other)
-
-    def __le__(self, other: Operand) -> Array:
-        return applied("less_equal", self, other)
-
-    def __gt__(self, other: Operand) -> Array:
-        return applied("greater", self, other)
-
-    def __ge__(self, other: Operand) -> Array:
-        return applied("greater_equal", self, other)
-
-    def __eq__(self, other: object) -> Array:  # type: ignore[override]
-        return applied("equal", self, other)
-
-    def __ne__(self, other: object) -> Array:  # type: ignore[override]
-        return applied("not_equal", self, other)
-
-    def __and__(self, other: Operand) -> Array:
-        return applied("and", self, other)
-
-    def __or__(self, other: Operand) -> Array:
-        return applied("or", self, other)
-
-    def __rand__(self, other: Operand) -> Array:
-        return applied("and", other, self)
-
-    def __ror__(self, other: Operand) -> Array:
-        return applied("or", other, self)
 
     def __invert__(self) -> Array:
         return applied("not", self)
@@ -227,6 +193,9 @@ def real_beyond_int32(n: Node) -> Node:
     return number(float(str(n.params[0]))) if _is_wide(n) else n
 
 
+_ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
+
+
 def _power(base: object, exponent: object) -> Array:
     # On arrays the common powers become products and roots, which kernels compute exactly.
     if isinstance(exponent, int | float) and isinstance(base, Array) and base.axes:
@@ -234,24 +203,13 @@ def _power(base: object, exponent: object) -> Array:
             return base * base
         if exponent == 3:
             return base * base * base
-        roots: dict[float, Callable[[Array], Array]] = {0.5: _sqrt, -0.5: _rsqrt, -1: _reciprocal}
-        if exponent in roots:
-            return roots[exponent](base)
+        if exponent in _ROOTS:
+            return applied(_ROOTS[exponent], base)
+        if exponent == -1:
+            return 1.0 / base
         if exponent == exponent // 1:  # a whole power has a value for negative numbers
             exponent = int(exponent)
     return applied("pow", base, exponent)
-
-
-def _sqrt(x: Array) -> Array:
-    return applied("sqrt", x)
-
-
-def _rsqrt(x: Array) -> Array:
-    return applied("rsqrt", x)
-
-
-def _reciprocal(x: Array) -> Array:
-    return 1.0 / x
 
 
 def rename(x: Array, /, **names: str) -> Array:

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from napkin.ir.infer import pointwise
-from napkin.ir.node import Node, node, number, over, postorder
+from napkin.ir.node import Node, number, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.sliding import slide_of, within
 from napkin.ir.taking import own_axes, spans_of, take, taken_axes
+from napkin.ir.whole_numbers import greater, length, lesser, plus
 from napkin.ir.windows import Span
 
 Places: TypeAlias = dict[str, tuple[Node, Span | None]]
@@ -92,8 +93,7 @@ def _padded(made: Node, tests: Iterable[Node]) -> Node:
 def _inside(at: Node, axis: str, span: Span | None) -> Node:
     """Positions along an axis as what is taken of `nk.index`."""
     if span is None:
-        last = pointwise("sub", (node("size", params=(axis,), kind="int"), number(1)))
-        return pointwise("minimum", (pointwise("maximum", (at, number(0))), last))
+        return lesser(greater(at, number(0)), plus(length(axis), -1))
     return _padded(at, _tests({axis: (at, span)}))
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from napkin.ir.node import Kind, Node, over
 from napkin.ir.types import LARGEST, NEAR
-from napkin.ir.walk import KEPT, Library, Walk, ordered
+from napkin.ir.walk import Library, Walk, order_of
 from napkin.ir.walk import needs as needs
 
 Array = np.ndarray[Any, Any]
@@ -116,14 +116,9 @@ def evaluate_more(
     held = {a: range(n) for a, n in sizes.items()} | dict(box or {})
     with np.errstate(all="ignore"):
         walk = Walk(_NUMPY, sizes, scalars or {}, held, values)
-        for n in _order(tuple(roots), frozenset(values)):
+        for n in order_of(tuple(roots), frozenset(values)):
             values[n] = np.asarray(walk.value(n))
     return [values[r] for r in roots]
-
-
-@lru_cache(maxsize=KEPT)
-def _order(roots: tuple[Node, ...], bound: frozenset[Node]) -> tuple[Node, ...]:
-    return ordered(roots, bound)
 
 
 def aligned_to(

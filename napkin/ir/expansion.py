@@ -6,13 +6,23 @@ Each rule is an identity; nothing here knows what the result will be used for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
 
 from napkin.errors import InputError
 from napkin.ir.behind import behind, places_of
 from napkin.ir.infer import Parts, along, joined, part_of, parts_of, pointwise, reals, renamed
 from napkin.ir.key_sets import from_arguments, spec_of
-from napkin.ir.node import COMPOSITES, FLOOR, Node, node, number, over, postorder
+from napkin.ir.node import (
+    COMPOSITES,
+    FLOOR,
+    Node,
+    Pairs,
+    names_of,
+    node,
+    number,
+    ones,
+    over,
+    postorder,
+)
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import rewrite
 from napkin.ir.selecting import position
@@ -24,7 +34,7 @@ from napkin.ir.taking import TABLES, own_axes, spans_of, take, taken_axes
 
 def count(axes: tuple[str, ...]) -> Node:
     """How many positions `axes` have, as a reduction: streamed, it counts those seen so far."""
-    return along("sum", node("ones", params=(axes,), axes=axes, kind="int"), axes)
+    return along("sum", ones(axes), axes)
 
 
 def shifted(parts: Parts) -> tuple[Node, list[Node]]:
@@ -124,7 +134,7 @@ def opened(old: Node, args: tuple[Node, ...]) -> Node | None:
     if rule:
         return rule(parts_of(old, args), part_of(old))
     if old.op == "rename":
-        return sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
+        return sunk(args[0], names_of(old))
     if old.op == "take":
         return behind(args[0], places_of(old, args[1:]))
     if old.op == "spread":
@@ -150,7 +160,7 @@ def _moves(n: Node, slots: Slots) -> bool:
     return not n.args and (not carried or (n.op == "input" and carried == set(slots.slots)))
 
 
-def view(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
+def view(x: Node, names: Pairs) -> Node:
     """An input read under other axis names: a leaf that knows the tensor's own names."""
     table = dict(names)
     axes = tuple(table.get(a, a) for a in x.axes)
@@ -159,7 +169,7 @@ def view(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
     return node("input", args, (x.params[0], own_axes(x), *slots), axes, x.kind)
 
 
-def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
+def sunk(x: Node, names: Pairs) -> Node:
     """`x` under other axis names, with the renaming moved below pointwise operators."""
     table = dict(names)
     if not any(a in table for a in x.axes):
@@ -177,13 +187,11 @@ def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
         return spread(inner, keys, slots_of(x).renamed(table))
     if x.op in POINTWISE and not _stored(x):
         return pointwise(x.op, [sunk(a, names) for a in x.args], x.params)
-    kept = tuple((a, b) for a, b in names if a in x.axes)
     if x.op == "rename":
-        inner = dict(cast("tuple[tuple[str, str], ...]", x.params[0]))
-        joined = tuple((a, table.get(inner.get(a, a), inner.get(a, a))) for a in x.args[0].axes)
-        pairs = tuple((a, b) for a, b in joined if a != b)
-        return renamed(x.args[0], pairs) if pairs else x.args[0]
-    return renamed(x, kept)
+        inner = dict(names_of(x))
+        joined = ((a, table.get(inner.get(a, a), inner.get(a, a))) for a in x.args[0].axes)
+        return renamed(x.args[0], [(a, b) for a, b in joined if a != b])
+    return renamed(x, names)
 
 
 def _stored(x: Node) -> bool:
@@ -191,7 +199,7 @@ def _stored(x: Node) -> bool:
     return x.op == "cast" and bool(own_type(x)) and any(over(n) for n in postorder([x]))
 
 
-def _sunk_take(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
+def _sunk_take(x: Node, names: Pairs) -> Node:
     """A take under other axis names; where these have an axis that it takes, or the table is an
     input, that gets a name that no result has."""
     table, *positions = x.args

@@ -19,6 +19,7 @@ from napkin.ir.node import (
     Node,
     Param,
     Steps,
+    names_of,
     node,
     number,
     over,
@@ -180,10 +181,12 @@ def part_of(n: Node) -> int:
     return cast(int, n.params[-1]) if len(n.args) > 1 else 0
 
 
-def renamed(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
-    """`x` read with some axes under other names (the same values, the same sizes)."""
-    table = dict(names)
-    return node("rename", (x,), (names,), tuple(table.get(a, a) for a in x.axes), x.kind)
+def renamed(x: Node, names: Iterable[tuple[str, str]]) -> Node:
+    """`x` read with some axes under other names, of those that it has (the same values, the same
+    sizes)."""
+    table = {old: new for old, new in names if old in x.axes}
+    axes = tuple(table.get(a, a) for a in x.axes)
+    return node("rename", (x,), (tuple(table.items()),), axes, x.kind) if table else x
 
 
 def rebuilt(old: Node, args: tuple[Node, ...]) -> Node:
@@ -198,13 +201,9 @@ def rebuilt(old: Node, args: tuple[Node, ...]) -> Node:
     if old.op == "steps":
         return iterated(over(old)[0], steps_of(old), args)
     if old.op in REDUCTIONS or old.op in SCANS:
-        axes = old.params[0]
-        assert isinstance(axes, tuple)
-        return along(old.op, args[0], axes, old.params[1:])
+        return along(old.op, args[0], over(old), old.params[1:])
     if old.op == "rename":
-        names = old.params[0]
-        assert isinstance(names, tuple)
-        return renamed(args[0], names)
+        return renamed(args[0], names_of(old))
     if old.op == "take":
         return take(args[0], args[1:], taken_axes(old), spans_of(old))
     if old.op in MOVES:

@@ -7,7 +7,7 @@ kernels open it into comparisons, and the visits of a streamed loop are read off
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
 
@@ -72,13 +72,9 @@ class Spec:
         def of(a: str) -> str:
             return table.get(a, a)
 
-        return Spec(
-            tuple(of(a) for a in self.keys),
-            self.steps,
-            tuple((of(q), of(x)) for q, x in self.tied),
-            tuple(Need(of(n.axis), n.least, n.why) for n in self.needs),
-            self.text,
-        )
+        tied = tuple((of(q), of(x)) for q, x in self.tied)
+        needs = tuple(replace(n, axis=of(n.axis)) for n in self.needs)
+        return replace(self, keys=tuple(map(of, self.keys)), tied=tied, needs=needs)
 
 
 def keys_node(boxes: Sequence[Box], spec: Spec) -> Node:

@@ -15,6 +15,7 @@ from napkin.ir.node import (
     REDUCTIONS,
     Node,
     factors,
+    names_of,
     over,
     postorder,
     steps_of,
@@ -86,9 +87,7 @@ def _expression(n: Node, inner: list[str], names: Mapping[Node, str]) -> str:
             return f"index({n.params[0]})"
         return "1" if n.op == "ones" else str(n.params[0])
     if n.op == "rename":
-        pairs = n.params[0]
-        assert isinstance(pairs, tuple)
-        return f"{inner[0]}.rename({', '.join(f'{a}={b}' for a, b in pairs)})"
+        return f"{inner[0]}.rename({', '.join(f'{a}={b}' for a, b in names_of(n))})"
     if n.op == "keys":
         return spec_of(n).text
     if n.op == "take":

@@ -18,6 +18,9 @@ from napkin.ir.operators.record import Kind as Kind
 
 Param = object  # strings, numbers and tuples of them: hashable, compared by value
 
+Pairs = tuple[tuple[str, str], ...]
+"""Axes, and their new names."""
+
 FLOOR = -3.4028234663852886e38
 """The lowest finite float32: the value a stabilising maximum starts from.
 
@@ -239,6 +242,16 @@ def _walked(roots: Iterable[Node], stop: Container[Node]) -> Iterator[Node]:
                     yield current
 
 
+def ones(axes: tuple[str, ...]) -> Node:
+    """1 at every position along axes."""
+    return node("ones", params=(axes,), axes=axes, kind="int")
+
+
+def names_of(n: Node) -> Pairs:
+    """The axes that a renaming reads under other names, with these."""
+    return cast("Pairs", n.params[0])
+
+
 class Steps(NamedTuple):
     """What a "steps" node does.
 
@@ -327,6 +340,15 @@ def factors(body: Node, whole: Container[Node] = (), by: str = "mul") -> tuple[N
             for x in (p.args if p.op == by and not p.constant and p not in whole else (p,))
         )
     return parts
+
+
+def readers(order: Iterable[Node]) -> dict[Node, set[Node]]:
+    """The terms among some that have each as an argument."""
+    found: dict[Node, set[Node]] = {}
+    for n in order:
+        for a in n.args:
+            found.setdefault(a, set()).add(n)
+    return found
 
 
 def inside_sums(roots: Iterable[Node]) -> set[Node]:

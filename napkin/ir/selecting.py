@@ -47,6 +47,12 @@ def end_of(axis: str) -> Node:
     return _extreme(axis, "max")
 
 
+def last_of(x: Node, axis: str) -> Node:
+    """The value of `x` at the last position of a chunk."""
+    end = pointwise("equal", (position(axis), end_of(axis)))
+    return along("sum", where_all([end], x, 0.0), (axis,))
+
+
 def _extreme(axis: str, which: str) -> Node:
     return along(which, position(axis), (axis,), (REDUCTIONS[which].identity,))
 

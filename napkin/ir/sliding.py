@@ -7,8 +7,9 @@ from typing import cast
 
 from napkin.ir.infer import pointwise
 from napkin.ir.linear import linear
-from napkin.ir.node import Node, node, number
+from napkin.ir.node import Node, number
 from napkin.ir.taking import spans_of, taken_axes, taken_of
+from napkin.ir.whole_numbers import length
 from napkin.ir.windows import Slide, Span
 
 
@@ -26,7 +27,7 @@ def within(s: Slide, at: Node) -> list[Node]:
     if before:
         tests.append(pointwise("greater_equal", (at, number(0))))
     if after:
-        tests.append(pointwise("less", (at, node("size", params=(s.axis,), kind="int"))))
+        tests.append(pointwise("less", (at, length(s.axis))))
     return tests
 
 

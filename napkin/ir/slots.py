@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -36,6 +36,16 @@ class Slots:
         keys, slots = (tuple(table.get(a, a) for a in axes) for axes in (self.keys, self.slots))
         return Slots(keys, slots, self.counts, self.fill)
 
+    def compressed(self, axes: Iterable[str]) -> tuple[str, ...]:
+        """Axes with those of slots for those of keys."""
+        table = dict(zip(self.keys, self.slots, strict=True))
+        return tuple(table.get(a, a) for a in axes)
+
+    def spread(self, axes: Iterable[str]) -> tuple[str, ...]:
+        """Axes with those of keys for those of slots."""
+        table = dict(zip(self.slots, self.keys, strict=True))
+        return tuple(table.get(a, a) for a in axes)
+
 
 def slots_of(n: Node) -> Slots:
     """How `n`, a compress or a spread, pairs keys and slots."""
@@ -44,13 +54,9 @@ def slots_of(n: Node) -> Slots:
 
 def compress(x: Node, keys: Node, slots: Slots) -> Node:
     """`x` with the key axes turned into slots."""
-    table = dict(zip(slots.keys, slots.slots, strict=True))
-    axes = tuple(table.get(a, a) for a in x.axes)
-    return node("compress", (x, keys), (slots,), axes, x.kind)
+    return node("compress", (x, keys), (slots,), slots.compressed(x.axes), x.kind)
 
 
 def spread(x: Node, keys: Node, slots: Slots) -> Node:
     """`x` with the slots turned into key axes, 0 outside the key set."""
-    table = dict(zip(slots.slots, slots.keys, strict=True))
-    axes = tuple(table.get(a, a) for a in x.axes)
-    return node("spread", (x, keys), (slots,), axes, x.kind)
+    return node("spread", (x, keys), (slots,), slots.spread(x.axes), x.kind)

@@ -161,7 +161,7 @@ class Walk:
         given = {m: self.values[n.args[i]] for m, i in leaves.items() if m.op == "operand"}
         states = {m: i for m, i in leaves.items() if m.op == "previous"}
         before = {m: library.constant(steps.starts[i]) for m, i in states.items()}
-        order, found = _order_of(steps.made, frozenset(leaves)), list[Any]()
+        order, found = order_of(steps.made, frozenset(leaves)), list[Any]()
         for t in range(len(places)):
             here = {m: _at(value, m, axis, t) for m, value in given.items()}
             here |= {m: self._shaped(value, m, m.axes) for m, value in before.items()}
@@ -317,5 +317,6 @@ def ordered(roots: Iterable[Node], done: Iterable[Node] = ()) -> tuple[Node, ...
 
 
 @lru_cache(maxsize=KEPT)
-def _order_of(steps: tuple[Node, ...], leaves: frozenset[Node]) -> tuple[Node, ...]:
-    return ordered(steps, leaves)
+def order_of(roots: tuple[Node, ...], known: frozenset[Node]) -> tuple[Node, ...]:
+    """`ordered`, kept for the next evaluation of the same terms."""
+    return ordered(roots, known)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.errors import InputError
+from napkin.ir.array import Array, lifted
 from napkin.ir.key_sets import spec_of
 from napkin.ir.names import axis_names
 from napkin.ir.node import Node
+from napkin.ir.selecting import position
 
 
 def placeholder(role: str, i: int) -> str:
@@ -54,6 +56,14 @@ def axes_of(
             "nk.rename(X, t='x')"
         )
     return pair
+
+
+def place_of(at: Array | None, query: str, what: str) -> Node:
+    """Where a query lies among the keys: at its own position, if nothing else is said."""
+    place = position(query) if at is None else lifted(at)
+    if place.kind != "int":
+        raise InputError(f"{what}: at=... must be whole positions, as from nk.index and nk.size")
+    return place
 
 
 def check_sizes(keys: Node, sizes: Mapping[str, int]) -> None:

@@ -160,11 +160,9 @@ class KeySet:
         """
         import numpy as np
 
-        from napkin.ir.evaluate import at_positions
-
         self._refuse_inputs()
         sizes = self._sizes(layout)
-        grid = at_positions(member(self.node), (*self.query_axes, *self.key_axes), sizes)
+        grid = self._grid(sizes, {})
         rows = math.prod(sizes[a] for a in self.query_axes)
         columns = math.prod(sizes[a] for a in self.key_axes)
         return np.array(grid.reshape(rows, columns), dtype=bool)
@@ -176,8 +174,6 @@ class KeySet:
             InputError: the query lies outside the layout.
         """
         import numpy as np
-
-        from napkin.ir.evaluate import at_positions
 
         self._refuse_inputs()
         given = query if isinstance(query, Sequence) else (query,)
@@ -195,7 +191,7 @@ class KeySet:
                     f"{self.text}: query {i} lies outside {called(a)} of size {sizes[a]}"
                 )
         box = {a: range(i, i + 1) for a, i in zip(self.query_axes, at, strict=True)}
-        seen = at_positions(member(self.node), (*self.query_axes, *self.key_axes), sizes, box)
+        seen = self._grid(sizes, box)
         found = np.argwhere(seen.reshape([sizes[a] for a in self.key_axes])).tolist()
         return [k[0] for k in found] if len(self.key_axes) == 1 else [tuple(k) for k in found]
 
@@ -215,6 +211,13 @@ class KeySet:
 
         self._refuse_inputs()
         return acsr(self.node, self.query_axes, self._sizes(layout))
+
+    def _grid(self, sizes: Mapping[str, int], box: Mapping[str, range]) -> Any:
+        """Which keys queries see, along the query axes and then the key axes."""
+        from napkin.ir.evaluate import at_positions
+
+        axes = (*self.query_axes, *self.key_axes)
+        return at_positions(member(self.node), axes, sizes, box)
 
     def _smallest(self, at: Sequence[int]) -> Layout:
         if any(n.op == "size" for n in postorder(bounds_of(self.boxes))):
@@ -243,16 +246,8 @@ class KeySet:
         sizes = {
             a: whole(n, f"{self.text}: {'layout' if unnamed(a) else a}") for a, n in sizes.items()
         }
-        self.check(sizes)
-        return sizes
-
-    def check(self, sizes: Mapping[str, int]) -> None:
-        """Check that sizes of the axes fit the set.
-
-        Raises:
-            InputError: queries and keys disagree, or an axis is too short.
-        """
         check_sizes(self.node, sizes)
+        return sizes
 
     def _refuse_inputs(self) -> None:
         """Refuse to look at a set that more than its layout decides."""

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from napkin.errors import InputError
-from napkin.ir.array import Array, lifted
+from napkin.ir.array import Array
 from napkin.ir.infer import pointwise
 from napkin.ir.key_sets import Box, Interval, Need
 from napkin.ir.node import Node, number
-from napkin.ir.selecting import position
 from napkin.ir.whole_numbers import greater, length, lesser, modulo, over, plus, times, whole
-from napkin.keys.axes import axes_of
+from napkin.keys.axes import axes_of, place_of
 from napkin.keys.keyset import KeySet
 
 PerAxis = int | Sequence[int]
@@ -101,14 +100,13 @@ def neighborhood(
     axes = axes_of(queries, keys, len(each), text)
     if at is not None and (queries is None or len(at) != len(each)):
         raise InputError(f"{text}: at=... takes one term for each of {len(each)} named axes")
-    places = [position(q) for q in axes[0]] if at is None else [lifted(p) for p in at]
-    if any(p.kind != "int" for p in places):
-        raise InputError(f"{text}: at=... must be whole positions, as from nk.index and nk.size")
+    given = at or [None] * len(each)
+    places = [place_of(p, q, text) for p, q in zip(given, axes[0], strict=True)]
     intervals = tuple(
         _neighbors(p, length(x), w, clip, at is not None)
         for p, x, w in zip(places, axes[1], each, strict=True)
     )
-    needs = () if clip else _needs(axes[1], each)
+    needs = () if clip else tuple(map(_need, axes[1], each))
     most = tuple(w.kernel_size for w in each)
     return KeySet(text, axes[0], axes[1], (Box(intervals),), at is None, needs, most)
 
@@ -141,21 +139,13 @@ def _shown(each: Sequence[Window]) -> str:
     return ", ".join(out)
 
 
-def _needs(axes: Sequence[str], each: Sequence[Window]) -> tuple[Need, ...]:
-    """The least sizes of the axes."""
-    return tuple(Need(x, w.span, _why(w)) for x, w in zip(axes, each, strict=True))
-
-
-def _why(w: Window) -> str:
-    if w.dilation == 1:
-        return (
-            f"a window of {w.kernel_size} keys does not fit (clip=True takes the whole axis "
-            "instead)"
-        )
-    return (
-        f"a window of {w.kernel_size} keys, {w.dilation} apart, does not fit (clip=True takes "
-        "what there is)"
-    )
+def _need(axis: str, w: Window) -> Need:
+    """The least size of an axis."""
+    near = w.dilation == 1
+    apart = "" if near else f", {w.dilation} apart,"
+    instead = "takes the whole axis instead" if near else "takes what there is"
+    why = f"a window of {w.kernel_size} keys{apart} does not fit (clip=True {instead})"
+    return Need(axis, w.span, why)
 
 
 @dataclass(frozen=True)

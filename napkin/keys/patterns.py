@@ -15,10 +15,9 @@ from napkin.ir.array import Array, Operand, lifted
 from napkin.ir.infer import pointwise
 from napkin.ir.key_sets import MAX_BOXES, Box, Interval
 from napkin.ir.node import Node, node, number
-from napkin.ir.selecting import position
 from napkin.ir.taking import take
 from napkin.ir.whole_numbers import greater, length, lesser, modulo, over, plus, times, whole
-from napkin.keys.axes import axes_of
+from napkin.keys.axes import axes_of, place_of
 from napkin.keys.keyset import KeySet
 
 Axes = str | None
@@ -55,10 +54,7 @@ def _flat(
     (q,), (x,) = axes_of(queries, keys, 1, text)
     if at is not None and queries is None:
         raise InputError(f"{text}: at=... names axes of the diagram; name queries and keys, too")
-    place = position(q) if at is None else lifted(at)
-    if place.kind != "int":
-        raise InputError(f"{text}: at=... must be whole positions, as from nk.index and nk.size")
-    intervals = bounds(place, length(x))
+    intervals = bounds(place_of(at, q, text), length(x))
     if at is not None:
         intervals = [_within(i, length(x)) for i in intervals]
     boxes = tuple(Box((i,)) for i in intervals)
@@ -96,11 +92,10 @@ def key_set(
     Raises:
         InputError: a run is no such pair, or a bound is no whole number.
     """
-
-    def bounds(i: Node, size: Node) -> Sequence[Interval]:
-        return [_run(text, run, size) for run in runs(Array(i), Array(size))]
-
-    return _flat(text, queries, keys, at, bounds)
+    return _flat(
+        text, queries, keys, at,
+        lambda i, size: [_run(text, run, size) for run in runs(Array(i), Array(size))],
+    )  # fmt: skip
 
 
 def _run(text: str, run: tuple[Operand, ...], size: Node) -> Interval:
@@ -186,14 +181,9 @@ def fixed(
 
     def bounds(i: Node, size: Node) -> Sequence[Interval]:
         start = times(over(i, block), block)
-        own = Interval(lesser(start, size), _past(i, 0, size))
-        return [
-            own,
-            *(
-                Interval(number(block - c), lesser(start, size), block)
-                for c in range(columns, 0, -1)
-            ),
-        ]
+        start = lesser(start, size)
+        before = (Interval(number(block - c), start, block) for c in range(columns, 0, -1))
+        return [Interval(start, _past(i, 0, size)), *before]
 
     return _flat(f"fixed({block}, {columns})", queries, keys, at, bounds)
 
@@ -212,13 +202,9 @@ def blocked(
 
     def bounds(i: Node, size: Node) -> Sequence[Interval]:
         own = times(over(i, block), block)
-        first = plus(own, -before * block)
-        return [
-            Interval(
-                greater(first, number(0)) if before else lesser(first, size),
-                lesser(plus(own, (after + 1) * block), size),
-            )
-        ]
+        first, end = plus(own, -before * block), lesser(plus(own, (after + 1) * block), size)
+        first = greater(first, number(0)) if before else lesser(first, size)
+        return [Interval(first, end)]
 
     text, most = f"blocked({block}, {before}, {after})", (before + after + 1) * block
     return _flat(text, queries, keys, at, bounds, most)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from napkin.ir.infer import pointwise, union_axes
 from napkin.ir.key_sets import Box, Interval, Spec, boxes_of, keys_node, spec_of
-from napkin.ir.linear import linear, summed
+from napkin.ir.linear import linear, summed, whole_number
 from napkin.ir.node import Node, number
 from napkin.ir.selecting import position
 from napkin.ir.whole_numbers import greater, length, lesser, over, plus, times
@@ -74,8 +74,7 @@ def _before(t: Node, c: Node, query: str) -> Node | None:
         if len(known) < 2:
             return None
         return (lesser if t.op == "maximum" else greater)(*known)
-    if t.op == "floordiv" and t.args[1].op == "number":
-        step = int(float(str(t.args[1].params[0])))
+    if t.op == "floordiv" and (step := whole_number(t.args[1])) is not None:
         return _before(t.args[0], plus(times(c, step), step - 1), query) if step > 0 else None
     form = linear(t)
     moving = [u for u in form if u is not None and query in u.axes]

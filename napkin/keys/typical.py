@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from napkin.ir.linear import whole_number
 from napkin.ir.node import Node, postorder
 from napkin.ir.taking import table_of, taken_of
 
@@ -36,8 +37,8 @@ def needed(terms: Iterable[Node]) -> dict[Node, Needed]:
     order = list(postorder(terms))
     units: dict[Node, int] = {}
     for n in order:
-        if n.op == "mul" and n.args[1].op == "number":
-            units[n.args[0]] = int(float(str(n.args[1].params[0])))
+        if n.op == "mul" and (unit := whole_number(n.args[1])) is not None:
+            units[n.args[0]] = unit
     out: dict[Node, Needed] = {}
     for n in order:
         if n.op == "cumsum" and _source(n.args[0]).op == "input":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from napkin.ir.infer import joined, pointwise, rebuilt
 from napkin.ir.key_sets import Box, box_member, member, spec_of
-from napkin.ir.node import REDUCTIONS, Node, node, number
+from napkin.ir.node import REDUCTIONS, Node, number, ones
 from napkin.ir.rewrite import rewrite
 from napkin.keys.residues import Split
 
@@ -75,6 +75,5 @@ class Visits:
 def _of_all(reduction: Node) -> Node:
     """A reduction of a key set where it holds every lane."""
     axes = reduction.args[0].axes
-    ones = node("ones", params=(axes,), axes=axes, kind="int")
-    every = ones if reduction.op == "sum" else pointwise("equal", (ones, number(1)))
+    every = ones(axes) if reduction.op == "sum" else pointwise("equal", (ones(axes), number(1)))
     return rebuilt(reduction, (every,))

@@ -11,7 +11,7 @@ from fold_law import breach
 
 import napkin as nk
 from napkin.algebra import rule
-from napkin.derive.exponents import Exponents
+from napkin.derive.exponents import Body
 from napkin.diagram.diagram import Diagram
 
 SIZES = {"n": 3, "x": 12, "d": 2}
@@ -120,6 +120,6 @@ def test_the_law_is_run_where_exponentials_leave_the_range_of_floats(
 ) -> None:
     monkeypatch.setattr(rule, "VERIFYING", True)
     below_the_largest_of_twice.stream("x")
-    monkeypatch.setattr(Exponents, "shifted", lambda self, term, results: (term, None))
+    monkeypatch.setattr(Body, "shifted", lambda self, term, results: (term, None))
     with pytest.raises(rule.LawError, match="steep values"):
         below_the_largest_of_twice.stream("x")

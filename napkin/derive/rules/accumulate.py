@@ -16,27 +16,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from napkin.algebra.law import chunk_of
 from napkin.algebra.law_points import Point, scalars_of
-from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
+from napkin.algebra.rule import Instance, Rule, Ways, between
 from napkin.algebra.terms import in_float32, is_read
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.label import label, weaved
-from napkin.derive.rules.part import PARTED, reduction_of, verified_parts
-from napkin.derive.rules.stream import streamed
+from napkin.derive.rules.part import PARTED, handing, in_parts, reading, reduction_of
+from napkin.derive.rules.stream import results, streamed
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate, evaluate_more
 from napkin.ir.infer import pointwise
-from napkin.ir.names import underscored
-from napkin.ir.node import Node, node, number, over, preorder
+from napkin.ir.node import Node, number, over, preorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import substitute
-from napkin.ir.storage import Tensor, stored_as
+from napkin.ir.storage import stored_as
 
 Both = tuple[Kernel, Kernel]
 """The kernel whose groups add, and the one that computes what follows."""
@@ -64,7 +62,7 @@ def _parts(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     if any(o.node.op == "compress" for o in kernel.outputs):
         return
     taken = {*kernel.tensors}
-    sums = [_reading(x.name, x.axes, taken) for x in states]
+    sums = [reading(f"{x.name}_sum", x.axes, "real", taken) for x in states]
     kept = [o for o in first.outputs if o.name not in {e.output for e in first.stream.tails}]
     tails = zip(first.stream.tails, sums, strict=True)
     stream = replace(first.stream, tails=tuple(replace(e, output=tensor_of(n)) for e, n in tails))
@@ -79,18 +77,15 @@ def _parts(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     ]
     with suppress(Refusal):
         ending = label(f"{kernel.name}_ends", ends, kernel.names)
-        yield Instance(kernel.stream.axis, (adding, ending), of=(kernel, number))
+        roots = results(kernel)
+        both = adding, ending
+        yield Instance(kernel.stream.axis, both, between(roots, roots), of=(kernel, number))
 
 
-def _held_parts(rule: Rule, found: Instance) -> None:
-    """Run both kernels on parts, where that is asked for.
-
-    Raises:
-        LawError: an output differs from its value on the whole.
-    """
-    kernel, number = found.of
-    first, second = found.made
-    verified_parts(rule, replace(found, made=second, of=(kernel, first, number)))
+def _in_parts(found: Instance, point: Point) -> Ways:
+    """The outputs of both kernels, on parts."""
+    (kernel, number), (first, second) = found.of, found.made
+    return in_parts(kernel, first, second, number, point)
 
 
 # --- groups ---------------------------------------------------------------------------------
@@ -142,7 +137,8 @@ def _groups(
                 group=(*made.group, axis),
                 whole=tuple(a for a in made.whole if a != axis),
             )
-            yield Instance(axis, (first, ending), of=(outputs, found))
+            roots = [o.node for o in outputs]
+            yield Instance(axis, (first, ending), between(roots, roots), of=(outputs, found))
 
 
 def _cut(outputs: Sequence[Output], names: Mapping[Node, str], axis: str) -> _Cut | None:
@@ -161,7 +157,7 @@ def _cut(outputs: Sequence[Output], names: Mapping[Node, str], axis: str) -> _Cu
     for n in sums:
         o = next(o for o, own in zip(others, found, strict=True) if n in own)
         axes = sorted(n.axes, key=lambda a: o.axes.index(a) if a in o.axes else -1)
-        known[n] = _reading(names.get(n, o.name), tuple(axes), taken)
+        known[n] = reading(f"{names.get(n, o.name)}_sum", tuple(axes), "real", taken)
     done = substitute([o.node for o in others], known)
     return _Cut(kept, known, [replace(o, node=_computed(done[o.node])) for o in others])
 
@@ -180,22 +176,9 @@ def _sums(n: Node, axis: str) -> list[Node]:
     return list(filter(summed, found)) if all(summed(m) or between(m) for m in found) else []
 
 
-def _held_groups(rule: Rule, found: Instance) -> None:
-    """Compute the results in groups of one position, where that is asked for.
-
-    Raises:
-        LawError: one differs from its value on the whole.
-    """
-    if verifying():
-        outputs, made = found.of
-        hold_ways(rule, [o.node for o in outputs], partial(_in_groups, outputs, made, found.where))
-
-
-def _in_groups(
-    outputs: Sequence[Output], made: _Cut, axis: str, point: Point
-) -> Iterator[tuple[str, list[Array]]]:
-    """The results, of which groups along an axis add some."""
-    roots = [o.node for o in outputs]
+def _in_groups(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
+    """The results, of which groups of one position along an axis add some."""
+    (outputs, made), axis, (roots, _) = found.of, found.where, found.sides()
     read, scalars, sizes = leaves(roots), scalars_of(roots), point.sizes
     bind = dict(zip(read, point.values(read), strict=True))
     nodes = [*(o.node for o in made.kept), *made.sums]
@@ -211,14 +194,10 @@ def _in_groups(
         with np.errstate(all="ignore"):
             bind[m] = aligned(np.sum(v, axis=0), n.axes, m.axes)
     ends = [o.node for o in made.ends]
-    found = evaluate(ends, bind, sizes, scalars)
-    pairs = zip(made.ends, found, strict=True)
-    values |= {o.name: aligned(v, o.node.axes, _node(outputs, o).axes) for o, v in pairs}
+    axes = {o.name: o.node.axes for o in outputs}
+    pairs = zip(made.ends, evaluate(ends, bind, sizes, scalars), strict=True)
+    values |= {o.name: aligned(v, o.node.axes, axes[o.name]) for o, v in pairs}
     yield f"{axis} in groups of 1 that add", [values[o.name] for o in outputs]
-
-
-def _node(outputs: Sequence[Output], like: Output) -> Node:
-    return next(o.node for o in outputs if o.name == like.name)
 
 
 # --- both -----------------------------------------------------------------------------------
@@ -226,15 +205,7 @@ def _node(outputs: Sequence[Output], like: Output) -> Node:
 
 def _adding(kernel: Kernel, kept: Sequence[Output], sums: Sequence[Node]) -> Kernel:
     """A kernel whose groups store some results and add to what others read."""
-    outputs = (*kept, *(Output(tensor_of(n), n, n.axes) for n in sums))
-    return replace(kernel, outputs=outputs, origin=outputs, added=tuple(map(tensor_of, sums)))
-
-
-def _reading(name: str, axes: tuple[str, ...], taken: set[str]) -> Node:
-    """The reading of the tensor that holds a sum."""
-    tensor = underscored(f"{name}_sum", taken)
-    taken.add(tensor)
-    return node("input", params=(Tensor(tensor, "fp32"),), axes=axes, kind="real")
+    return replace(handing(kernel, kept, sums), added=tuple(map(tensor_of, sums)))
 
 
 def _computed(n: Node) -> Node:
@@ -252,7 +223,7 @@ ADDED_PARTS = Rule(
         "sums are stored in float32",
     ),
     empty=False,
-    check=_held_parts,
+    ways=_in_parts,
 )
 ACCUMULATED = Rule(
     "accumulate",
@@ -264,5 +235,5 @@ ACCUMULATED = Rule(
         "sums are stored in float32",
     ),
     empty=False,
-    check=_held_groups,
+    ways=_in_groups,
 )

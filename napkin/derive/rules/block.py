@@ -9,16 +9,16 @@ and cross entropy without logits in memory, arXiv 2411.09009). Nothing here know
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from napkin.algebra.fold import State
 from napkin.algebra.rule import Instance, Rule
 from napkin.algebra.terms import is_count
-from napkin.derive.kernel import Kernel
+from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.label import label
-from napkin.derive.rules.part import merging, readings, why_not_parted
+from napkin.derive.rules.part import handing, merging, readings, why_not_parted
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node, in_kind, number, over, postorder
@@ -38,10 +38,8 @@ def blocked(kernel: Kernel, inner: str, length: int) -> tuple[Kernel, Kernel] | 
     States pass between the two through memory, as float32: one tensor for each, with an axis of
     blocks before its own.
     """
-    for found in BLOCKED.matches(kernel, inner, length):
-        first: Kernel = BLOCKED.apply(found)
-        return first, merging(kernel, first)
-    return None
+    first: Kernel | None = BLOCKED.first(kernel, inner, length)
+    return None if first is None else (first, merging(kernel, first))
 
 
 def _blocks(kernel: Kernel, inner: str, length: int) -> Iterator[Instance]:
@@ -56,13 +54,13 @@ def _blocks(kernel: Kernel, inner: str, length: int) -> Iterator[Instance]:
     counts = (n for n in postorder(own.values()) if is_count(n))
     if any({axis, inner} <= {*over(n)} for n in counts):  # its end is taken for both sizes
         return
-    outputs = [Output(str(stored[x.name].params[0]), own[x.name], x.axes) for x in states]
+    outputs = [Output(tensor_of(stored[x.name]), own[x.name], x.axes) for x in states]
     with suppress(Refusal):
         made = label(f"{kernel.name}_blocks", outputs, kernel.names, streamed=inner, block=axis)
         if axis in made.whole and not any(p.emits for p in made.stream.passes):
             own = [a for a in kernel.group if a in made.axes]
             group = (*dict.fromkeys((*own, *made.group)), axis)
-            yield Instance(axis, storing(grouped(made, group, blocks), stored.values()))
+            yield Instance(axis, handing(grouped(made, group, blocks), (), stored.values()))
 
 
 def of_one_block(states: Sequence[State]) -> dict[str, Node]:
@@ -80,12 +78,6 @@ def grouped(made: Kernel, group: tuple[str, ...], blocks: Blocks) -> Kernel:
     """A kernel that holds an axis whole, with one block of it in each group."""
     whole = tuple(a for a in made.whole if a not in group)
     return replace(made, group=group, whole=whole, blocks=(blocks,))
-
-
-def storing(made: Kernel, stored: Iterable[Node]) -> Kernel:
-    """A kernel whose results are the states of each block, as they are read afterwards."""
-    outputs = tuple(Output(str(n.params[0]), n, n.axes) for n in stored)
-    return replace(made, outputs=outputs, origin=outputs)
 
 
 BLOCKED = Rule(

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.algebra.contraction import in_axes
 from napkin.algebra.rule import Change, node_rule
-from napkin.algebra.terms import EXTREMA, compares, in_float32, is_read
+from napkin.algebra.terms import EXTREMA, compares, in_float32, is_read, is_steep
 from napkin.ir.expansion import expanded
 from napkin.ir.infer import rebuilt
 from napkin.ir.node import REDUCTIONS, SCANS, Node, postorder
@@ -97,7 +97,7 @@ def _below_steep(roots: Iterable[Node]) -> set[Node]:
     values, each with the constants it is scaled by; and what is computed on the way, such as scores
     with a mask, for that may be what is stored. An extremum is one of its values, so that these are
     on the way, too."""
-    waiting = [a for n in postorder(roots) if _steep(n) or compares(n) for a in n.args]
+    waiting = [a for n in postorder(roots) if is_steep(n) or compares(n) for a in n.args]
     found, seen = set[Node](), set[Node]()
     while waiting:
         n = waiting.pop()
@@ -130,10 +130,6 @@ def _beyond(roots: Iterable[Node]) -> set[Node]:
 
 def _multiplied(n: Node) -> bool:
     return n.op == "sum" and in_axes(n, n.args[0].axes).is_product
-
-
-def _steep(n: Node) -> bool:
-    return n.op in POINTWISE and POINTWISE[n.op].steep
 
 
 def _reduced(n: Node) -> bool:

@@ -4,41 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from napkin.algebra.law import chunk_of
 from napkin.algebra.law_points import Point, scalars_of
 from napkin.algebra.relabel import Labels, Move, Relabel, listed
-from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
+from napkin.algebra.rule import Instance, Rule, between
 from napkin.derive.kernel import leaves
 from napkin.derive.label import weaved
 from napkin.diagram.interface import Output
 from napkin.ir.evaluate import Array, evaluate
-from napkin.ir.node import Node
 
 
 def _groups(outputs: Sequence[Output], among: Container[str] | None = None) -> Iterator[Instance]:
     """The axes that terms are weaved over: all, or those `among` some."""
     roots = [o.node for o in outputs]
     for axis in (a for a in weaved(outputs) if among is None or a in among):
-        yield Instance(axis, axis, of=roots)
+        own = [n for n in roots if axis in n.axes]
+        yield Instance(axis, axis, between(own, own))
 
 
-def _verified(rule: Rule, found: Instance) -> None:
-    """Compare the terms on groups of one position with their values on the whole.
-
-    Raises:
-        LawError: a position of one differs.
-    """
-    if verifying():
-        hold_ways(rule, [n for n in found.of if found.made in n.axes], partial(_ways, found))
-
-
-def _ways(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
-    axis: str = found.made
-    roots: list[Node] = [n for n in found.of if axis in n.axes]
+def _in_groups(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
+    """The terms on groups of one position."""
+    axis, (roots, _) = found.where, found.sides()
     read = leaves(roots)
     bind = dict(zip(read, point.values(read), strict=True))
     boxes = [{axis: range(i, i + 1)} for i in range(point.sizes[axis])]
@@ -54,7 +43,7 @@ GROUP = Rule(
     ("every term carries q, or does not depend on it",),
     empty=False,
     relabel=listed("group", lambda m: (m.argument, None)),
-    check=_verified,
+    ways=_in_groups,
 )
 
 
@@ -72,15 +61,11 @@ def _tile(labels: Labels, m: Move) -> Labels:
     return replace(labels, group=group)
 
 
-def _untile(labels: Labels, m: Move) -> Labels:
-    return _tile(labels, replace(m, value=None))
-
-
 TILE = Rule(
     "tile",
     "groups of n positions = groups of m, chunks of n = chunks of m",
     _tiles,
     ("the axis is grouped or streamed",),
-    relabel=Relabel(_tile, _untile),
+    relabel=Relabel(_tile, lambda labels, m: _tile(labels, replace(m, value=None))),
 )
 """The laws of groups and of streams hold at every cut, so that theirs verify it."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import cast
 
 from napkin.algebra.rule import Instance, Rule, Sides
 from napkin.derive.rules.read import read
 from napkin.ir.expansion import view
 from napkin.ir.infer import rebuilt
-from napkin.ir.node import Node, node
+from napkin.ir.node import Node, names_of, node
 from napkin.ir.rewrite import rewrite, substitute
 from napkin.ir.storage import own_type, widens
 
@@ -43,7 +42,7 @@ def _change(typed: set[Node], dtype: str, old: Node, args: tuple[Node, ...]) -> 
     if widens(old) and old not in typed:
         return args[0]
     if old.op == "rename":
-        return view(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
+        return view(args[0], names_of(old))
     if old.op == "input" and own_type(old) == dtype:
         return node("input", args, (str(old.params[0]), *old.params[1:]), old.axes, old.kind)
     return read(old, args) or (old if args == old.args else rebuilt(old, args))

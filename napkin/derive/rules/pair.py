@@ -21,7 +21,7 @@ from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.algebra.signs import sign
 from napkin.algebra.terms import carrying
 from napkin.ir.infer import along, joined, pointwise, recurrence, renamed
-from napkin.ir.node import SCANS, Node, factors, number, over
+from napkin.ir.node import SCANS, Node, factors, number, over, readers
 from napkin.ir.selecting import end_of, first_of, position, where_all
 
 NOTHING = -104.0
@@ -51,14 +51,10 @@ class Scanned:
 def read_by_sums(order: Sequence[Node], roots: Iterable[Node], axis: str) -> dict[Node, Node]:
     """The sums of products that read a scan along an axis, where nothing else reads it; with the
     scan of each."""
-    readers: dict[Node, list[Node]] = {n: [] for n in order}
-    for n in order:
-        for m in dict.fromkeys(n.args):
-            readers[m].append(n)
-    found: dict[Node, Node] = {}
+    read_by, found = readers(order), dict[Node, Node]()
     for n in order:
         if n.op in SCANS and over(n) == (axis,):
-            sums = list(_sums(n, readers, {*roots}))
+            sums = list(_sums(n, read_by, {*roots}))
             if sums and all(c is not None and _reads(c, n, axis) for c in sums):
                 found |= {c: n for c in sums if c is not None}
     return found
@@ -80,16 +76,16 @@ def smaller(n: Node, parts: Iterable[Sequence[str]]) -> bool:
 
 
 def _sums(
-    n: Node, readers: Mapping[Node, Sequence[Node]], roots: set[Node]
+    n: Node, read_by: Mapping[Node, Iterable[Node]], roots: set[Node]
 ) -> Iterator[Node | None]:
     """The sums that read a term, of products; None for what reads it otherwise."""
     if n in roots:
         yield None
-    for m in readers[n]:
+    for m in read_by.get(n, ()):
         if m.op == "sum":
             yield m
         elif m.op == "mul" and m.args[0] is not m.args[1]:
-            yield from _sums(m, readers, roots)
+            yield from _sums(m, read_by, roots)
         else:
             yield None
 
@@ -104,7 +100,7 @@ def _reads(c: Node, n: Node, axis: str) -> bool:
 
 def later(x: Node, twin: Twin) -> Node:
     """An array at the later position of a pair."""
-    return renamed(x, ((twin.axis, twin.name),)) if twin.axis in x.axes else x
+    return renamed(x, [(twin.axis, twin.name)])
 
 
 def weights(s: Scanned, twin: Twin) -> Node:
@@ -163,7 +159,7 @@ def _read(c: Node, s: Scanned, others: Sequence[Node], twin: Twin) -> Node:
     rest = [p for p in parts if p not in inner]
     scores = along("sum", joined("mul", inner), over(c))
     inside = along("sum", carrying(joined("mul", [scores, *rest]), (twin.axis,)), (twin.axis,))
-    return renamed(pointwise("add", (before, inside)), ((twin.name, twin.axis),))
+    return renamed(pointwise("add", (before, inside)), [(twin.name, twin.axis)])
 
 
 def _last(s: Scanned, twin: Twin) -> Node:

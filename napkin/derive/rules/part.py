@@ -18,7 +18,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -26,7 +25,7 @@ import numpy as np
 from napkin.algebra.fold import Emit, Pass, State, Stream
 from napkin.algebra.law import Chunk, advance, chunk_of, chunks, finished, folded, ranges, start
 from napkin.algebra.law_points import Point, scalars_of
-from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
+from napkin.algebra.rule import Instance, Rule, Ways, between
 from napkin.algebra.terms import combined, is_read
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.label import weaved
@@ -36,9 +35,9 @@ from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate
 from napkin.ir.infer import along
 from napkin.ir.names import underscored
-from napkin.ir.node import REDUCTIONS, Node, node, postorder
+from napkin.ir.node import REDUCTIONS, Kind, Node, node, postorder
 from napkin.ir.rewrite import substitute
-from napkin.ir.storage import Tensor
+from napkin.ir.storage import leaf
 
 
 def part_axis(axis: str, number: int) -> str:
@@ -91,8 +90,8 @@ def parted(kernel: Kernel, number: int) -> tuple[Kernel, Kernel]:
     Raises:
         Refusal: the stream cannot be cut into parts.
     """
-    for part in PARTED.matches(kernel, number):
-        first: Kernel = PARTED.apply(part)
+    first: Kernel | None = PARTED.first(kernel, number)
+    if first is not None:
         return first, merging(kernel, first, number)
     raise Refusal(
         f"part {kernel.stream.axis}".strip(),
@@ -105,14 +104,19 @@ def parted(kernel: Kernel, number: int) -> tuple[Kernel, Kernel]:
 def merging(kernel: Kernel, first: Kernel, number: int = 3) -> Kernel:
     """The kernel that merges the states of the parts or blocks that another one stores; the law is
     executed on so many of them."""
-    (merge,) = MERGED.matches(kernel, first, number)
-    return MERGED.apply(merge)
+    return MERGED.first(kernel, first, number)
 
 
 def handed(kernel: Kernel) -> tuple[Output, ...]:
     """What a kernel stores for a second one alone, which reads it so: states of parts or of blocks,
     and sums that groups add up to."""
     return tuple(o for o in kernel.outputs if is_read(o.node) and tensor_of(o.node) == o.name)
+
+
+def handing(kernel: Kernel, kept: Iterable[Output], read: Iterable[Node]) -> Kernel:
+    """A kernel that stores some results, and besides what a second one reads so."""
+    outputs = (*kept, *(Output(tensor_of(n), n, n.axes) for n in read))
+    return replace(kernel, outputs=outputs, origin=outputs)
 
 
 def _parts(kernel: Kernel, number: int) -> Iterator[Instance]:
@@ -122,18 +126,12 @@ def _parts(kernel: Kernel, number: int) -> Iterator[Instance]:
     s = kernel.stream
     axis, (states, emits) = part_axis(s.axis, number), (s.passes[0].states, s.passes[0].emits)
     stored, whole = readings(kernel, states, axis), {e.output for e in emits}
-    outputs = (
-        *(o for o in kernel.outputs if o.name in whole),
-        *(Output(str(n.params[0]), n, n.axes) for n in stored.values()),
-    )
-    tails = tuple(Emit(str(stored[x.name].params[0]), x.leaf("new")) for x in states)
-    terms = [*(x.step for x in states), *(e.node for e in emits)]
-    folded = {a for n in postorder(terms) for a in n.axes}
+    tails = tuple(Emit(tensor_of(stored[x.name]), x.leaf("new")) for x in states)
+    folded = {a for n in postorder(s.passes[0].terms) for a in n.axes}
+    kept = [o for o in kernel.outputs if o.name in whole]
     made = replace(
-        kernel,
+        handing(kernel, kept, stored.values()),
         name=f"{kernel.name}_parts",
-        outputs=outputs,
-        origin=outputs,
         group=(axis, *(a for a in kernel.group if a in folded)),
         stream=replace(s, tails=tails),
         part=axis,
@@ -148,10 +146,10 @@ def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     stored = {x.name: o.node for x, o in zip(states, handed(first), strict=True)}
     many = _of_many(states, stored, axis)
     joined = many or tuple(_joined(x, states, stored) for x in states)
-    terms = [*(x.step for x in joined), *(e.node for e in s.tails)]
+    stream = Stream((axis,), (Pass(joined, ()),), s.tails, ())
     finished = {e.output for e in s.tails}
     outputs = tuple(o for o in kernel.outputs if o.name in finished)
-    used = {a for n in postorder(terms) for a in n.axes}
+    used = {a for n in postorder(stream.terms) for a in n.axes}
     used |= {a for o in outputs for a in o.axes}  # repeated along some, perhaps
     group = (*kernel.group, *(_merged_alone(kernel, outputs) if many else ()))
     made = replace(
@@ -161,11 +159,12 @@ def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
         origin=outputs,
         group=tuple(a for a in group if a in used),
         whole=tuple(a for a in kernel.whole if a in used and a not in group),
-        stream=Stream((axis,), (Pass(joined, ()),), s.tails, ()),
+        stream=stream,
         merges=axis,
         blocks=first.blocks,
     )
-    yield Instance(s.axis, made, of=(kernel, first, number))
+    roots = results(kernel)
+    yield Instance(s.axis, made, between(roots, roots), of=(kernel, first, number))
 
 
 def _merged_alone(kernel: Kernel, outputs: tuple[Output, ...]) -> tuple[str, ...]:
@@ -179,15 +178,15 @@ def _merged_alone(kernel: Kernel, outputs: tuple[Output, ...]) -> tuple[str, ...
 def readings(kernel: Kernel, states: Iterable[State], axis: str) -> dict[str, Node]:
     """For each state the reading of the tensor that holds it for every part."""
     taken = {a.tensor for a in kernel.reads} | {o.name for o in kernel.outputs}
-    return {x.name: _reading(x, axis, taken) for x in states}
+    return {x.name: reading(f"{x.name}_part", (axis, *x.axes), x.kind, taken) for x in states}
 
 
-def _reading(x: State, axis: str, taken: set[str]) -> Node:
-    """The reading of the tensor that holds a state of every part."""
-    name = underscored(f"{x.name}_part", taken)
+def reading(stem: str, axes: tuple[str, ...], kind: Kind, taken: set[str]) -> Node:
+    """The reading of a tensor, in float32 where it holds reals, that passes from one kernel to
+    another under a name that is not taken; it is from now on."""
+    name = underscored(stem, taken)
     taken.add(name)
-    tensor = Tensor(name, "fp32") if x.kind == "real" else name
-    return node("input", params=(tensor,), axes=(axis, *x.axes), kind=x.kind)
+    return leaf(name, axes, kind, "fp32" if kind == "real" else "")
 
 
 def _joined(x: State, states: tuple[State, ...], stored: Mapping[str, Node]) -> State:
@@ -253,23 +252,15 @@ def _reduced(x: State, op: str, stored: Node, axis: str) -> State:
 # --- the law --------------------------------------------------------------------------------
 
 
-def verified_parts(rule: Rule, found: Instance) -> None:
-    """Run the two kernels that fold parts and merge their states, where that is asked for.
-
-    Raises:
-        LawError: an output differs from its value on the whole.
-    """
-    if not verifying():
-        return
+def _ways(found: Instance, point: Point) -> Ways:
     kernel, first, number = found.of
-    parts = partial(_in_parts, kernel, first, found.made, number)
-    hold_ways(rule, results(kernel), parts)
+    return in_parts(kernel, first, found.made, number, point)
 
 
-def _in_parts(
+def in_parts(
     kernel: Kernel, first: Kernel, second: Kernel, number: int, point: Point
 ) -> Iterator[tuple[str, list[Array]]]:
-    """The outputs of both kernels."""
+    """The outputs of the two kernels that fold parts and merge their states."""
     roots, s, bind = results(kernel), kernel.stream, inputs(kernel, point)
     scalars = scalars_of(roots)
     sizes = {a: 1 for a in kernel.axes} | dict(point.sizes) | {first.partial: number}
@@ -366,5 +357,5 @@ MERGED = Rule(
     _merges,
     ("states are stored in float32",),
     empty=False,
-    check=verified_parts,
+    ways=_ways,
 )

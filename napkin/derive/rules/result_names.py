@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from napkin.algebra.rule import Change, node_rule
 from napkin.ir.expansion import sunk
 from napkin.ir.infer import along
-from napkin.ir.node import REDUCTIONS, Node, over, postorder
+from napkin.ir.node import REDUCTIONS, Node, names_of, over, postorder, readers
 from napkin.ir.operators import POINTWISE
 
 
@@ -16,10 +15,7 @@ def _change(roots: Sequence[Node]) -> Change:
     """A sum that only results are computed of, under other axis names, has these names itself:
     nothing need store it to read it again."""
     order = list(postorder(roots))
-    users: dict[Node, set[Node]] = {}
-    for n in order:
-        for a in n.args:
-            users.setdefault(a, set()).add(n)
+    users = readers(order)
     read: set[Node] = set()  # by a reduction, or at computed addresses
     for n in reversed(order):
         if n in read or n.op not in {*POINTWISE, "rename"}:
@@ -28,7 +24,7 @@ def _change(roots: Sequence[Node]) -> Change:
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old.op != "rename" or old in read:
             return None
-        (inner,), names = args, cast("tuple[tuple[str, str], ...]", old.params[0])
+        (inner,), names = args, names_of(old)
         alone = users[old.args[0]] == {old} and old.args[0] not in roots
         if not alone or inner.op not in REDUCTIONS or not _free(inner.args[0], dict(names)):
             return None

@@ -22,7 +22,7 @@ from napkin.algebra.rule import Instance, Rule, between
 from napkin.algebra.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.algebra.sides import NotSeparable, Side, by_side
 from napkin.algebra.terms import EXTREMA, added, as_written, carrying, like, scaled
-from napkin.derive.exponents import Body, Exponents
+from napkin.derive.exponents import Body
 from napkin.derive.folding import Folding
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.select import SELECTED
@@ -173,7 +173,7 @@ class Separating:
         body = meaning.of(term)
         if any(side(n) == "mixed" for n in meaning.nodes.values()):  # its symbol hides a result
             raise NotSeparable(f.op, "it mixes the chunk with a running result")
-        return Body(f, p, meaning, body)
+        return Body(self.folding, f, p, meaning, body)
 
     def _side(self, n: Node, results: Container[Node], gone: Collection[str]) -> Side:
         uses = any(f in results for f in self.folding.uses(n))
@@ -231,9 +231,9 @@ class Separating:
         return pointwise(op, (self._folded(g, a), g.meaning.node(b)))
 
     def _summed(self, g: Body, parts: Parts) -> Node:
-        exponents, must = Exponents(self.folding, g), self._must(g)
+        must = self._must(g)
         terms = sympy.Add.make_args(g.body) if must else ()
-        shifted = [exponents.shifted(t, must) for t in terms]
+        shifted = [g.shifted(t, must) for t in terms]
         if any(factor is not None for _, factor in shifted):
             return self._scaled_back(g, shifted)
         return self._held_or_deferred(g, parts)

@@ -65,48 +65,48 @@ class Corrected:
 def corrected(n: Node) -> Corrected | None:
     """The form of a step that is one; None of another."""
     steps = steps_of(n)
-    if len(steps.made) != 1 or n.kind != "real":
+    states = [m for m in steps.leaves if m.op == "previous"]
+    if len(steps.made) != 1 or len(states) != 1 or n.kind != "real":
         return None
-    leaves = steps.leaves
-    states = [m for m in leaves if m.op == "previous"]
-    read = {m: n.args[i] for m, i in leaves.items() if m.op == "operand"}
-    if len(states) != 1:
-        return None
+    read = {m: n.args[i] for m, i in steps.leaves.items() if m.op == "operand"}
     (state,), made = states, substitute(steps.made, read)[steps.made[0]]
     kept, moved = _terms(made, state)
-    if kept or len(moved) != 2:
-        return None
-    found = dict[bool, tuple[Node, tuple[Node, ...]]]()
-    for parts in moved:
-        own = [p for p in parts if _has(p, state)]
-        if len(own) != 1:
-            return None
-        found[own[0] is state] = own[0], tuple(p for p in parts if p is not own[0])
-    if len(found) != 2:
+    found = {one is state: (one, others) for one, others in _around(moved, state)}
+    if kept or len(moved) != 2 or len(found) != 2:
         return None
     (u, w), (_, a) = found[False], found[True]
     r, sums = _terms(u, state)
-    if len(sums) != 1:
+    inner = _around(sums, state)
+    if len(sums) != 1 or len(inner) != 1 or inner[0][0].op != "sum":
         return None
-    inner = [p for p in sums[0] if _has(p, state)]
-    outside = tuple(p for p in sums[0] if p not in inner)
-    if len(inner) != 1 or inner[0].op != "sum":
-        return None
-    gone, body = over(inner[0]), list(factors(inner[0].args[0]))
-    for p in (state, *a):
-        if p not in body:
-            return None
-        body.remove(p)
+    (total, outside), gone = inner[0], over(inner[0][0])
+    g = _without(factors(total.args[0]), (state, *a))
     rest = joined("add", [joined("mul", parts) for parts in r]) if r else number(0.0)
     again = {*gone} & {*union_axes([rest, *outside])}  # u is to lack what is summed over
-    if any(_has(p, state) for p in body) or not {*gone} <= {*state.axes} or again:
+    if g is None or any(_has(p, state) for p in g) or not {*gone} <= {*state.axes} or again:
         return None
-    start = float(steps.starts[0])
-    return Corrected(a, w, rest, tuple(body), gone, outside, state, start)
+    return Corrected(a, w, rest, g, gone, outside, state, float(steps.starts[0]))
 
 
 def _has(x: Node, state: Node) -> bool:
     return any(m is state for m in postorder([x]))
+
+
+def _around(products: Iterable[Sequence[Node]], state: Node) -> list[tuple[Node, tuple[Node, ...]]]:
+    """Of each product with one factor that has the state, that factor, and the others."""
+    each = [(parts, [p for p in parts if _has(p, state)]) for parts in products]
+    ones = [(parts, own[0]) for parts, own in each if len(own) == 1]
+    return [(one, tuple(p for p in parts if p is not one)) for parts, one in ones]
+
+
+def _without(parts: Sequence[Node], others: Iterable[Node]) -> tuple[Node, ...] | None:
+    """The factors beside others; None where these are not among them."""
+    left = list(parts)
+    for p in others:
+        if p not in left:
+            return None
+        left.remove(p)
+    return tuple(left)
 
 
 def _terms(x: Node, state: Node) -> tuple[list[tuple[Node, ...]], list[tuple[Node, ...]]]:
@@ -166,7 +166,7 @@ def solved(c: Corrected, old: Node, twin: Twin) -> Scanned:
 
 def _earlier(x: Node, twin: Twin) -> Node:
     """An array at the earlier position of a pair."""
-    return renamed(x, ((twin.name, twin.axis),)) if twin.name in x.axes else x
+    return renamed(x, [(twin.name, twin.axis)])
 
 
 def _inverse(pairs: Node, twin: Twin) -> Node:
@@ -193,8 +193,7 @@ def _inverse(pairs: Node, twin: Twin) -> Node:
 
 def _times(x: Node, y: Node, twin: Twin) -> Node:
     """The matrix product of two arrays on pairs of positions."""
-    left, right = (renamed(z, ((a, twin.between),))
-                   for z, a in ((x, twin.axis), (y, twin.name)))  # fmt: skip
+    left, right = (renamed(z, [(a, twin.between)]) for z, a in ((x, twin.axis), (y, twin.name)))
     return along("sum", pointwise("mul", (left, right)), (twin.between,))
 
 

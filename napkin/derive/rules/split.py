@@ -19,7 +19,7 @@ from napkin.ir.infer import along
 from napkin.ir.key_sets import Box, Interval, boxes_of, keys_node, member, spec_of
 from napkin.ir.linear import Within, at_places
 from napkin.ir.names import underscored
-from napkin.ir.node import MOVES, REDUCTIONS, Node, node, over, postorder, union_axes
+from napkin.ir.node import MOVES, REDUCTIONS, Node, node, ones, over, postorder, union_axes
 from napkin.ir.rewrite import rewrite, substitute
 from napkin.ir.selecting import position
 from napkin.ir.sliding import slides
@@ -253,8 +253,7 @@ class _Splitting:
         if old.op == "index":
             return at_places([old], self.steps)[old]
         if old.op == "ones":
-            axes = self._axes(old.axes)
-            return node("ones", params=(axes,), axes=axes, kind=old.kind)
+            return ones(self._axes(old.axes))
         if old.op == "input":
             return self._reading(old, args)
         if old.op in REDUCTIONS:

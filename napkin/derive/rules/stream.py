@@ -6,13 +6,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 
 from napkin.algebra.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
 from napkin.algebra.law_points import Point, scalars_of
-from napkin.algebra.relabel import Labels, Move, Relabel
-from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
-from napkin.algebra.tracer import active
+from napkin.algebra.relabel import Relabel
+from napkin.algebra.rule import Instance, Rule
 from napkin.derive.kernel import Kernel, leaves
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.node import Node
@@ -25,15 +24,16 @@ def streamed(kernel: Kernel) -> Kernel:
     Raises:
         LawError: an output differs from its value on the whole.
     """
-    for found in _matches(kernel):
-        STREAMED.apply(found)
+    STREAMED.first(kernel)
     return kernel
 
 
 def _matches(kernel: Kernel) -> Iterator[Instance]:
     """The stream of a kernel; none of one that merges states."""
     if kernel.stream.axes and not kernel.merges:
-        yield Instance(kernel.stream.axis, kernel, lambda: (results(kernel), kernel.terms))
+        yield Instance(
+            kernel.stream.axis, kernel, lambda: (results(kernel), kernel.terms), kernel=kernel
+        )
 
 
 def results(kernel: Kernel) -> list[Node]:
@@ -41,24 +41,12 @@ def results(kernel: Kernel) -> list[Node]:
     return [o.node.args[0] if o.node.op == "compress" else o.node for o in kernel.outputs]
 
 
-def verified_fold(rule: Rule, found: Instance) -> None:
-    """Report the stream of a kernel to the tracer, and run it on chunks where that is asked for.
-
-    Raises:
-        LawError: an output differs from its value on the whole.
-    """
-    kernel: Kernel = found.made
-    if (tracer := active()) is not None:
-        tracer.stepped(rule.name, rule.law, *found.sides(), kernel)
-    if verifying():
-        hold_ways(rule, results(kernel), partial(_ways, kernel))
-
-
-def _ways(kernel: Kernel, point: Point) -> Iterator[tuple[str, list[Array]]]:
+def _ways(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
     """The outputs of a kernel, chunk by chunk and of merged parts."""
+    kernel: Kernel = found.made
     s, roots, bind = kernel.stream, results(kernel), inputs(kernel, point)
     scalars, sizes = scalars_of(roots), {a: 1 for a in kernel.axes} | dict(point.sizes)
-    axes = {e.output: e.node.axes for e in (*s.tails, *(e for p in s.passes for e in p.emits))}
+    axes = {e.output: e.node.axes for e in (*s.tails, *s.emits)}
     lengths = cut(sizes[s.axes[0]], random.Random(point.seed))
 
     def values(found: Mapping[str, Array]) -> list[Array]:
@@ -95,14 +83,6 @@ def cut(size: int, rng: random.Random, number: int = 4) -> list[int]:
     return [b - a for a, b in zip([0, *cuts], [*cuts, size], strict=True)]
 
 
-def _stream(labels: Labels, m: Move) -> Labels:
-    return replace(labels, stream=m.argument, passes=m.value or 1)
-
-
-def _unstream(labels: Labels, m: Move) -> Labels:
-    return replace(labels, stream="", passes=1)
-
-
 STREAMED = Rule(
     "stream",
     "fold(x (+) y) = step(fold(x), y) = merge(fold(x), fold(y))",
@@ -113,6 +93,9 @@ STREAMED = Rule(
         "the axis is not empty as a whole",
     ),
     empty=False,
-    relabel=Relabel(_stream, _unstream),
-    check=verified_fold,
+    relabel=Relabel(
+        lambda labels, m: replace(labels, stream=m.argument, passes=m.value or 1),
+        lambda labels, m: replace(labels, stream="", passes=1),
+    ),
+    ways=_ways,
 )

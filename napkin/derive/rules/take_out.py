@@ -36,7 +36,7 @@ def _matches(terms: Sequence[Node], sizes: Mapping[str, int]) -> Iterator[Instan
         if n.op in REDUCTIONS and not is_count(n):
             for picked, leaves in _picking(n).items():
                 fresh = _fresh(n, picked)
-                whole = _of_all_rows(n, leaves, fresh)
+                whole = substitute([n], {leaf: _table(leaf, fresh) for leaf in leaves})[n]
                 known = {**sizes, **{new: sizes[own] for own, new in fresh.items()}}
                 if _work(whole, known) <= _work(n, known):
                     whole = in_float32(whole) if in_float32(n) in every else whole
@@ -84,11 +84,6 @@ def _fresh(n: Node, picked: Picked) -> dict[str, str]:
     """The axes of rows, under names that no array has which a reduction is computed from."""
     known = {a for m in postorder([n]) for a in m.axes}
     return {own: numbered(own, known) for own, _ in picked}
-
-
-def _of_all_rows(n: Node, leaves: Sequence[Node], fresh: Mapping[str, str]) -> Node:
-    """A reduction of all rows of what it read some of."""
-    return substitute([n], {leaf: _table(leaf, fresh) for leaf in leaves})[n]
 
 
 def _table(leaf: Node, fresh: Mapping[str, str]) -> Node:

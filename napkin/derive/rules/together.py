@@ -38,9 +38,7 @@ TOGETHER = Rule("shift before it is scaled", "c t - c m = c (t - m)", _matches, 
 
 def write_exponent(total: Any, node: Callable[[Any], Node]) -> Node:
     """The node of an exponent, with its terms together where the rule applies."""
-    for found in TOGETHER.matches(total, node):
-        return TOGETHER.apply(found)
-    return node(total)
+    return TOGETHER.first(total, node) or node(total)
 
 
 def _by_coefficient(total: Any) -> dict[Any, list[Any]]:

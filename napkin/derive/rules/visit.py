@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 from napkin.algebra.fold import Stream
-from napkin.algebra.known import Known, depends, reductions_along, vanishes
+from napkin.algebra.known import Known, depends, vanishes
 from napkin.algebra.rule import Instance, Rule, Sides
 from napkin.algebra.terms import starting
 from napkin.ir.infer import along, joined, pointwise
@@ -23,8 +23,7 @@ def visits(
     stream: Stream, splits: Sequence[Split] = (), added: Collection[str] = ()
 ) -> Visits | None:
     """The key set that governs a stream, if there is one."""
-    found = next(_matches(stream, splits, added), None)
-    return None if found is None else VISITED.apply(found)
+    return VISITED.first(stream, splits, added)
 
 
 def _matches(
@@ -39,10 +38,10 @@ def _matches(
     """
     if not stream.axes:
         return
-    emits = [e.node for p in stream.passes for e in p.emits if e.output not in added]
-    adds = [e.node for p in stream.passes for e in p.emits if e.output in added]
-    steps = [s.step for p in stream.passes for s in p.states]
-    folds = [f for step in steps for f in reductions_along(step, set(stream.axes))]
+    emits = [e.node for e in stream.emits if e.output not in added]
+    adds = [e.node for e in stream.emits if e.output in added]
+    steps = [s.step for s in stream.states]
+    folds = [f for step in steps for f in _along(step, stream)]
     order = list(postorder([*steps, *emits, *adds]))
     bound = {guard(n) if n.op == "scatter" else None for n in emits}
     bound |= {guard(n) for n in order if n.op == "input" and guard(n) is not None}
@@ -57,6 +56,11 @@ def _matches(
             vanishes(f, n, known) and (once or _adds_up(f.args[0], f.op, n)) for f in folds
         ):
             yield Instance(spec_of(n).text, found, partial(_sides, found, [*folds, *adds]))
+
+
+def _along(n: Node, stream: Stream) -> list[Node]:
+    """The reductions under `n` that work along a streamed axis."""
+    return [m for m in postorder([n]) if m.op in REDUCTIONS and stream.carried(over(m))]
 
 
 def _sides(seen: Visits, folds: Sequence[Node]) -> Sides:

@@ -48,14 +48,12 @@ class Visiting:
     def __init__(self, emitter: Emitter, seen: Visits) -> None:
         self.emitter, self.program, self.scope = emitter, emitter.program, emitter.scope
         self.seen, self.axes, self.lang = seen, seen.axes, emitter.lang
-        self.still = self.program.kernel.residues
+        self.still, self._name, self._block = (
+            self.program.kernel.residues,
+            self.scope.visit,
+            emitter.block,
+        )
         self.split = {x.box for x in self.program.loops if x.whole}  # with a loop of whole chunks
-
-    def _name(self, axis: str, box: int, what: str) -> str:
-        return self.scope.visit(axis, box, what)
-
-    def _block(self, axis: str) -> Expr:
-        return self.emitter.block(axis)
 
     def _chunks(self, span: Expr, axis: str) -> Expr:
         return span if self.program.tiles[axis] == 1 else self.lang("cdiv", span, self._block(axis))
@@ -183,7 +181,7 @@ class Visiting:
         if box not in self.split:
             return Head(start, [first, end, block], [])
         skip, run = self._name(axis, box, "skip"), self._name(axis, box, "whole")
-        tile = scope.visit(axis, 0, "tile")
+        tile = self._tile(axis)
         at = sx.binary(first, "+", sx.binary(tile, "*", block))
         if whole:
             return Head(tile, [skip, sx.binary(skip, "+", run)], [sx.assign(start, at)])

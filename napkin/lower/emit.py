@@ -186,20 +186,16 @@ class Emitter(Block):
         starts = [sx.name(self.scope.start(a)) for a in axes]
         if n.op == OUTSIDE:
             return outside([self.fit(a, dims) for a in n.args], blocks, starts)
-        at = [
-            self.layouts.spread(sx.name(self.scope.position(a)), self.program.shape_of((a,)), dims)
-            for a in axes
-        ]
+        at = [self.along(a, self.scope.position(a), dims) for a in axes]
         return place(at, blocks, starts, self.lang.word("int32"))
 
     def _mask(self, n: Node, dims: Sequence[int]) -> Expr:
         axis = str(n.params[0])
-        inside = self.layouts.spread(
-            sx.name(self.scope.inside(axis)), self.program.shape_of((axis,)), dims
+        inside, own = (
+            self.along(axis, self.scope.inside(axis), dims),
+            self.program.shape_of((axis,)),
         )
-        if n.args[0].op == "ones" and self.program.shape(n.args[0]) == tuple(dims) == (
-            self.program.shape_of((axis,))
-        ):
+        if n.args[0].op == "ones" and self.program.shape(n.args[0]) == tuple(dims) == own:
             return sx.method(inside, "to", self.lang.word("int32"))
         fill = self.lang.literal(in_kind(float(str(n.params[1])), n.kind))
         return self.lang("where", inside, self.fit(n.args[0], dims), fill)

@@ -37,7 +37,7 @@ def _stays(n: Node, still: Container[str]) -> bool:
     return n.constant or (n.op == "index" and n.axes[0] in still)
 
 
-def at_corner(n: Node, which: str, still: Container[str] = ()) -> Node:
+def at_corner(n: Node, which: str, still: Container[str]) -> Node:
     """A rising bound at the group's first or last position, as a scalar."""
 
     def change(old: Node, _: tuple[Node, ...]) -> Node | None:

@@ -13,6 +13,7 @@ from napkin.ir.slotted import guard, place_of
 from napkin.ir.storage import own_type, packed_axis
 from napkin.ir.taking import clamped, own_axes, read_axes
 from napkin.lower import syntax as sx
+from napkin.lower.divisibility import tensor_axes
 from napkin.lower.emit_block import Block
 from napkin.lower.launch import in_box
 from napkin.lower.pointwise import TILES
@@ -141,9 +142,10 @@ def within(
     return sx.chain("&", tests) if tests else None
 
 
-def fill(into: Block, tensor: str, axes: Sequence[str], n: Node) -> None:
+def fill(into: Block, tensor: str, n: Node) -> None:
     """Write what the slots of an output without a key hold."""
-    s, dims = slots_of(n), into.program.shape_of(axes)
+    s, axes = slots_of(n), tensor_axes(into.program.kernel)[tensor]
+    dims = into.program.shape_of(axes)
     lacking = [(a, c) for a, c in zip(s.slots, n.args, strict=True) if not c.constant]
     past = [
         sx.compared(into.along(a, into.scope.position(a), dims), ast.GtE(), into.fit(count, dims))
@@ -158,12 +160,13 @@ def fill(into: Block, tensor: str, axes: Sequence[str], n: Node) -> None:
     into.statements.append(ast.Expr(into.lang("store", where, value, mask=mask)))
 
 
-def store(into: Block, tensor: str, axes: Sequence[str], n: Node) -> None:
+def store(into: Block, tensor: str, n: Node) -> None:
     """Write a tile of an output, or add it to what memory holds."""
-    own, placed = axes, None
+    axes = own = tensor_axes(into.program.kernel)[tensor]
+    placed = None
     if n.op == "scatter":
         s, placed = slots_of(n), n
-        axes = [s.keys[s.slots.index(a)] if a in s.slots else a for a in own]
+        axes = tuple(s.keys[s.slots.index(a)] if a in s.slots else a for a in own)
         n = n.args[0]
     dims = into.program.shape_of(axes)
     value = into.fit(n, dims)

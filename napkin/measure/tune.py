@@ -30,11 +30,6 @@ class Candidate:
     measured_place: int | None = None
     note: str = ""
 
-    @property
-    def predicted_us(self) -> float:
-        """Predicted time."""
-        return self.choice.time.seconds * 1e6
-
     def to_json(self) -> dict[str, Any]:
         """The candidate as plain data."""
         m = self.measured

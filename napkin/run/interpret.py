@@ -33,11 +33,9 @@ class Traffic:
     Attributes:
         bytes: bytes by (parameter, ``"read"``, ``"write"`` or ``"add"``); what never happened is
             left out.
-        programs: how many programs ran.
     """
 
     bytes: Mapping[tuple[str, str], int]
-    programs: int
 
     def read(self, name: str) -> int:
         """Bytes read from the parameter `name`."""
@@ -50,11 +48,6 @@ class Traffic:
     def added(self, name: str) -> int:
         """Bytes of what is added to the parameter `name`."""
         return self.bytes.get((name, "add"), 0)
-
-    @property
-    def total(self) -> int:
-        """Bytes moved in all directions."""
-        return sum(self.bytes.values())
 
 
 def run(
@@ -101,7 +94,7 @@ def run(
         array, sent = named[name]
         _refuse_sharing(name, array, {other: each for other, (each, _) in named.items()})
         array.data[...] = sent.view(raw)
-    return Traffic(landing.bytes, int(np.prod(sizes)))
+    return Traffic(landing.bytes)
 
 
 def start() -> Worker:

@@ -77,7 +77,7 @@ def run_cta(
         raise
     except Exception as error:
         raise KernelError(f"kernel {kernel}: {type(error).__name__}: {error}") from error
-    return Traffic(dict(run.moved), grid)
+    return Traffic(run.moved)
 
 
 class Barrier:

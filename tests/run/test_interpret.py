@@ -64,7 +64,6 @@ def test_matmul_moves_what_the_closed_form_says(
         ("B", "read"): B.itemsize * k * n * math.ceil(m / tiles[0]),
         ("C", "write"): 4 * m * n,
     }
-    assert traffic.programs == math.ceil(m / tiles[0]) * math.ceil(n / tiles[1])
     assert np.allclose(C.to_float64(), A.to_float64() @ B.to_float64(), atol=1e-4)
 
 
@@ -79,15 +78,15 @@ def test_attention_moves_what_the_closed_form_says(dtype: str, tolerance: float)
     assert traffic.read("Q") == Q.itemsize * q * d
     assert traffic.read("K") == traffic.read("V") == Q.itemsize * x * d * blocks
     assert traffic.written("Out") == Q.itemsize * q * d
-    assert traffic.total == sum(map(traffic.read, "QKV")) + traffic.written("Out")
+    assert {name for name, _ in traffic.bytes} == {"Q", "K", "V", "Out"}
     assert traffic.written("Q") == traffic.read("Out") == 0
     assert np.allclose(out.to_float64(), attention_float64(Q, K, V), atol=tolerance)
 
 
 def test_strides_of_every_kind() -> None:
     A = to_device(normal(20, 24), "bf16", order=(1, 0))
-    B = to_device(normal(24, 18, seed=1), "bf16", strides=(40, 2))
-    C = empty((20, 18), "fp32", strides=(1, 64))
+    B = DeviceArray(to_device(normal(24, 40, seed=1), "bf16").data[:, :36:2], "bf16")
+    C = DeviceArray(empty((18, 64), "fp32").data[:, :20].T, "fp32")
     traffic = run_matmul(A, B, C, (16, 16, 16))
     assert (A.strides, B.strides, C.strides) == ((1, 20), (40, 2), (1, 64))
     assert traffic.read("A") == 2 * 20 * 24 * 2

@@ -213,7 +213,7 @@ def neighborhoods(quick: bool) -> list[Problem]:
     chosen = ("line, causal", "plane, strided", "plane, mixed") if quick else tuple(WINDOWS)
     return [
         Problem(
-            "neighborhood", name, partial(_neighborhood, name), _tokens(name), dtype,
+            "neighborhood", name, Windowed(WINDOWS[name][1]).diagram, _tokens(name), dtype,
             "inside" if dtype == "fp32" else "plain",
         )
         for name in chosen
@@ -223,20 +223,7 @@ def neighborhoods(quick: bool) -> list[Problem]:
 
 def _tokens(name: str) -> dict[str, int]:
     layout, _ = WINDOWS[name]
-    return {f"{a}{i}": n for a in "qx" for i, n in enumerate(layout)} | {"h": 2, "d": 64}
-
-
-def _neighborhood(name: str) -> Diagram:
-    layout, window = WINDOWS[name]
-    q, x = (" ".join(f"{a}{i}" for i in range(len(layout))) for a in "qx")
-    keys = neighborhood(**window, queries=q, keys=x)
-
-    @diagram(f"{q} h d, {x} h d, {x} h d -> {q} h d", name=f"na{len(layout)}d")
-    def attend(Q: Any, K: Any, V: Any) -> Any:
-        S = contract(Q, K, over="d") * size("d") ** -0.5
-        return contract(softmax(S, over=x, keys=keys), V, over=x)
-
-    return attend
+    return {f"{a}{i}": n for a in "qx" for i, n in enumerate(layout)} | {"b": 1, "h": 2, "d": 64}
 
 
 CALLED: dict[str, Sequence[Any]] = {

@@ -48,7 +48,7 @@ def handle(launch: Launch) -> Landing:
         raise _explain(error, launch, str(module.__file__)) from None
     written = {name for (name, direction) in _memory.bytes if direction != "read"}
     contents = {name: _memory.contents(name) for name in written}
-    return Landing(tuple(bound), dict(_memory.bytes), contents)
+    return Landing(tuple(bound), _memory.bytes, contents)
 
 
 def _bind(kernel: Any, launch: Launch) -> dict[str, Packed | Block | int | float]:

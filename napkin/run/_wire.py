@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,12 +85,12 @@ class Landing:
 
     Attributes:
         names: the parameter that each of the launch's `args` was bound to.
-        bytes: bytes moved by (parameter, ``"read"`` or ``"write"``).
+        bytes: bytes moved by (parameter, ``"read"``, ``"write"`` or ``"add"``).
         contents: the new bytes of each array that was written.
     """
 
     names: tuple[str, ...]
-    bytes: dict[tuple[str, str], int]
+    bytes: Counter[tuple[str, str]]
     contents: dict[str, np.ndarray]
 
 

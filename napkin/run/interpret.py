@@ -6,8 +6,8 @@ of its array arguments that are copied back when it is done. It needs no GPU and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,31 +23,10 @@ Argument = DeviceArray | Descriptor | np.ndarray | int | float
 _LIMITS = (2**31 - 1, 65535, 65535)  # programs along each axis of a CUDA grid
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """The bytes that a launch moved, over all its programs.
-
-    Every lane of an access that its mask leaves on counts its element's bytes, each time. Atomic
-    additions are counted by themselves, other atomics as a read and a write.
-
-    Attributes:
-        bytes: bytes by (parameter, ``"read"``, ``"write"`` or ``"add"``); what never happened is
-            left out.
-    """
-
-    bytes: Mapping[tuple[str, str], int]
-
-    def read(self, name: str) -> int:
-        """Bytes read from the parameter `name`."""
-        return self.bytes.get((name, "read"), 0)
-
-    def written(self, name: str) -> int:
-        """Bytes written to the parameter `name`."""
-        return self.bytes.get((name, "write"), 0)
-
-    def added(self, name: str) -> int:
-        """Bytes of what is added to the parameter `name`."""
-        return self.bytes.get((name, "add"), 0)
+Traffic = Counter[tuple[str, str]]
+"""The bytes that a launch moved, over all its programs, by (parameter, ``"read"``, ``"write"`` or
+``"add"``). Every lane of an access that its mask leaves on counts its element's bytes, each time.
+Atomic additions are counted by themselves, other atomics as a read and a write."""
 
 
 def run(
@@ -94,7 +73,7 @@ def run(
         array, sent = named[name]
         _refuse_sharing(name, array, {other: each for other, (each, _) in named.items()})
         array.data[...] = sent.view(raw)
-    return Traffic(landing.bytes)
+    return landing.bytes
 
 
 def start() -> Worker:

@@ -100,7 +100,7 @@ def attention_of(diagram: Diagram) -> Attention:
     if len(dots) != 1:
         raise NotAttention(f"its scores have {len(dots)} products of queries and keys")
     (dot,) = dots
-    if any(n.op == "input" for n in _outside(scores, dot)):
+    if any(n.op == "input" for n in {*postorder([scores])} - {*postorder([dot])}):
         raise NotAttention("something is added to its scores")
     both = factors(dot.args[0])
     if len(both) != 2 or len(over(dot)) != 1:
@@ -145,12 +145,6 @@ def _masked(body: Node) -> tuple[Node | None, Node]:
     if body.op == "where" and body.args[0].op == "keys" and body.args[2] is number(-math.inf):
         return body.args[0], body.args[1]
     return None, body
-
-
-def _outside(scores: Node, dot: Node) -> list[Node]:
-    """What the scores are made of but the product."""
-    inside = set(postorder([dot]))
-    return [n for n in postorder([scores]) if n not in inside]
 
 
 def _queries(ours: list[str], seen: Node | None) -> tuple[str, ...]:

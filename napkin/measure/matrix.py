@@ -158,13 +158,13 @@ ATTENTION: dict[str, Sequence[Any]] = {
 """Batch, key heads and query heads for each of them are `heads`."""
 
 
-def grouped_attention(keys: KeySet | None = None) -> Diagram:
-    """Grouped-query attention over one axis of tokens."""
+def grouped_attention(keys: str) -> Diagram:
+    """Grouped-query attention over one axis of tokens, with one of the key sets."""
 
     @diagram("q d, x d, x d -> q d")
     def attention(Q: Any, K: Any, V: Any) -> Any:
         S = contract(Q, K, over="d") * size("d") ** -0.5
-        return contract(softmax(S, over="x", keys=keys), V, over="x")
+        return contract(softmax(S, over="x", keys=KEYS[keys]()), V, over="x")
 
     return attention.weave("r", into="Q").weave("b g")
 
@@ -179,13 +179,9 @@ def attentions(quick: bool) -> list[Problem]:
         d = row["depth"]
         sizes = {"b": b, "g": g, "r": r, "q": q, "x": x, "d": d}
         title = f"{row['keys']}, b{b} g{g} r{r} q{q} x{x} d{d}"
-        make = partial(_attention, row["keys"])
+        make = partial(grouped_attention, row["keys"])
         out.append(Problem("attention", title, make, sizes, row["dtype"], row["layout"]))
     return out
-
-
-def _attention(keys: str) -> Diagram:
-    return grouped_attention(KEYS[keys]())
 
 
 WINDOWS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
@@ -295,7 +291,7 @@ def _call(
 def streams() -> list[Problem]:
     """Two launches at once, on two streams, of kernels that share nothing."""
     attention = Problem(
-        "two streams", "attention", partial(_attention, "all keys"),
+        "two streams", "attention", partial(grouped_attention, "all keys"),
         {"b": 1, "g": 4, "r": 2, "q": 2000, "x": 2000, "d": 64}, how="streams",
     )  # fmt: skip
     product = Problem(

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from napkin.errors import InputError
-from napkin.run._wire import Block, Landing, Launch, Packed, pack
+from napkin.run._wire import Landing, Launch, Packed, pack
 from napkin.run.arrays import Descriptor, DeviceArray, as_device
 from napkin.run.worker import Worker, worker
 
@@ -65,9 +65,9 @@ def run(
     launch = Launch(text, path, kernel, sizes, packed, dict(constexprs))
     landing: Landing = start().call(launch, timeout)
     named = {
-        name: (array, _packed(sent))
+        name: (array, sent)
         for name, array, sent in zip(landing.names, arrays, packed, strict=True)
-        if array is not None
+        if array is not None and isinstance(sent, Packed)
     }
     for name, raw in landing.contents.items():
         array, sent = named[name]
@@ -106,10 +106,10 @@ def _array(arg: Argument) -> DeviceArray | None:
     return as_device(arg) if isinstance(arg, (DeviceArray, np.ndarray)) else None
 
 
-def _pack(arg: Argument, array: DeviceArray | None) -> Packed | Block | int | float:
+def _pack(arg: Argument, array: DeviceArray | None) -> Packed | int | float:
     if array is not None:
-        packed = pack(array.data, array.dtype, array.misalignment)
-        return Block(packed, tuple(arg.block_shape)) if isinstance(arg, Descriptor) else packed
+        block = tuple(arg.block_shape) if isinstance(arg, Descriptor) else ()
+        return pack(array.data, array.dtype, array.misalignment, block)
     if isinstance(arg, (bool, np.bool_)):
         return bool(arg)
     if isinstance(arg, (int, np.integer)):
@@ -117,13 +117,6 @@ def _pack(arg: Argument, array: DeviceArray | None) -> Packed | Block | int | fl
     if isinstance(arg, (float, np.floating)):
         return float(arg)
     raise InputError(f"a kernel takes arrays, ints and floats, not {type(arg).__name__}")
-
-
-def _packed(sent: Packed | Block | int | float) -> Packed:
-    if isinstance(sent, Block):
-        return sent.array
-    assert isinstance(sent, Packed)
-    return sent
 
 
 def _refuse_sharing(name: str, array: DeviceArray, others: Mapping[str, DeviceArray]) -> None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from napkin.derive.kernel import Kernel
 from napkin.ir.key_sets import Box, bounds_of
-from napkin.ir.node import INT32, Node
+from napkin.ir.node import INT32, Node, postorder
 from napkin.keys.visits import Visits
 from napkin.lower import syntax as sx
-from napkin.lower.corners import at_corner, corner, corners, rises
+from napkin.lower.corners import at_corner, rises
 from napkin.lower.emit import Emitter
 from napkin.lower.emit_memory import within
 from napkin.lower.masks import masked
@@ -74,14 +74,10 @@ class Visiting:
         return [*self._corners(bounds_of(self.seen.boxes)), *found, *out]
 
     def _corners(self, roots: Sequence[Node]) -> list[ast.stmt]:
-        ends = [(n, which) for n in roots if rises(n, self.still) for which in ("first", "last")]
-        used = corners([
-            *(corner(s.place, "first") for s in self.seen.splits),
-            *(at_corner(n, which, self.still) for n, which in ends),
-        ])  # fmt: skip
-        out: list[ast.stmt] = []
-        for axis in dict.fromkeys(a for a, _ in used):
-            scope = self.scope
+        below = postorder(n for n in roots if rises(n, self.still))
+        moving = [n.axes[0] for n in below if n.op == "index" and n.axes[0] not in self.still]
+        out, scope = list[ast.stmt](), self.scope
+        for axis in dict.fromkeys([*(s.place for s in self.seen.splits), *moving]):
             if self.program.tiles[axis] == 1:
                 at = scope.position(axis)
                 out += [sx.assign(scope.corner(axis, w), at) for w in ("first", "last")]

@@ -15,7 +15,7 @@ from napkin.lower.divisibility import rows, tensor_axes
 from napkin.lower.emit import Emitter
 from napkin.lower.per_thread import EACH, PerThread, as_seen
 from napkin.lower.printer import comment
-from napkin.lower.program import Loop
+from napkin.lower.program import Loop, packed_axes
 from napkin.lower.scope import GROUP, GROUPS, SECTION
 
 
@@ -176,7 +176,7 @@ class Places:
             out.append(sx.assign(scope.position(axis), here))
             if loop is None or not loop.whole:
                 out.append(sx.assign(scope.inside(axis), self._inside(dim, axis, loop)))
-            if axis in self.program.packed:
+            if axis in packed_axes(self.kernel):
                 out += self._pairs(axis, ids)
         return out
 

@@ -133,11 +133,6 @@ class Program:
         return {d: self.extent(d) for d in range(len(self.dims))}
 
     @cached_property
-    def packed(self) -> frozenset[str]:
-        """Axes along which values of some tensor lie two to a byte."""
-        return packed_axes(self.kernel)
-
-    @cached_property
     def approximate(self) -> frozenset[Node]:
         """Terms that may be computed to a fraction of the last place of 16 bits: factors of what is
         stored, and rounded to that, and of nothing else."""

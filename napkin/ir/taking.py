@@ -10,7 +10,7 @@ by the sizes, or hold 0 where it is padded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -40,11 +40,6 @@ class Taken:
 
     under: tuple[str | int, ...]
     spans: Spans
-
-    def renamed(self, table: Mapping[str, str]) -> Taken:
-        """The same under other axis names."""
-        under = tuple(table.get(u, u) if isinstance(u, str) else u for u in self.under)
-        return Taken(under, self.spans)
 
 
 # --- in diagrams --------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
     steps = [s.step for p in passes for s in p.states]
     roots = [*steps, *terms]
     maxima = [s for p in passes for s in p.states if _is_maximum(s)]
-    used = {m for n in postorder(roots) if n.op == "exp" for m in _states(n)}
+    used = {*postorder(n for n in postorder(roots) if n.op == "exp")}
     scale = {s.name: _factored(s.step.args[1].args[0])[0] for s in maxima}
     # Without a constant to fold in, log2(e) itself would take the largest scores out of range.
     maxima = [s for s in maxima if s.leaf("new") in used and scale[s.name] is not _ONE]
@@ -57,7 +57,8 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
             return pointwise("exp2", (_times(args[0], _LOG2E),))
         return pointwise("exp", (substitute(args, rows)[args[0]],))
 
-    known = {leaf: _scaled(leaf, scale[name]) for leaf, name in leaves.items()}
+    # The maximum itself, from the one that is held.
+    known = {leaf: pointwise("mul", (leaf, scale[name])) for leaf, name in leaves.items()}
     rows = {m: _row(m) for m in known.values()}
     done = rewrite(roots, change, known)
     for s in maxima:
@@ -73,10 +74,6 @@ def _is_maximum(s: State) -> bool:
     if s.kind != "real" or s.held != "fold" or s.init != FLOOR or s.step.op != "maximum":
         return False
     return s.step.args[0] is s.leaf("old") and s.step.args[1].op == "max"
-
-
-def _states(n: Node) -> set[Node]:
-    return {m for m in postorder([n]) if m.op == "state"}
 
 
 def _of_states(n: Node, leaves: Mapping[Node, str]) -> bool:
@@ -120,11 +117,6 @@ def _product(a: Node, b: Node) -> Node:
     if a is _ONE:
         return b
     return a if b is _ONE else pointwise("mul", (a, b))
-
-
-def _scaled(leaf: Node, c: Node) -> Node:
-    """The maximum itself from the one that is held."""
-    return pointwise("mul", (leaf, c))
 
 
 def _times(n: Node, factor: float) -> Node:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from napkin.derive.kernel import Kernel
 from napkin.ir.key_sets import Box, bounds_of
-from napkin.ir.node import INT32, Node
+from napkin.ir.node import INT32, Node, postorder
 from napkin.keys.visits import Visits
 from napkin.lower import syntax as sx
-from napkin.lower.corners import at_corner, corner, corners, rises
+from napkin.lower.corners import at_corner, rises
 from napkin.lower.emit import Emitter
 from napkin.lower.emit_memory import within
 from napkin.lower.masks import masked
@@ -48,14 +48,12 @@ class Visiting:
     def __init__(self, emitter: Emitter, seen: Visits) -> None:
         self.emitter, self.program, self.scope = emitter, emitter.program, emitter.scope
         self.seen, self.axes, self.lang = seen, seen.axes, emitter.lang
-        self.still = self.program.kernel.residues
+        self.still, self._name, self._block = (
+            self.program.kernel.residues,
+            self.scope.visit,
+            emitter.block,
+        )
         self.split = {x.box for x in self.program.loops if x.whole}  # with a loop of whole chunks
-
-    def _name(self, axis: str, box: int, what: str) -> str:
-        return self.scope.visit(axis, box, what)
-
-    def _block(self, axis: str) -> Expr:
-        return self.emitter.block(axis)
 
     def _chunks(self, span: Expr, axis: str) -> Expr:
         return span if self.program.tiles[axis] == 1 else self.lang("cdiv", span, self._block(axis))
@@ -76,14 +74,10 @@ class Visiting:
         return [*self._corners(bounds_of(self.seen.boxes)), *found, *out]
 
     def _corners(self, roots: Sequence[Node]) -> list[ast.stmt]:
-        ends = [(n, which) for n in roots if rises(n, self.still) for which in ("first", "last")]
-        used = corners([
-            *(corner(s.place, "first") for s in self.seen.splits),
-            *(at_corner(n, which, self.still) for n, which in ends),
-        ])  # fmt: skip
-        out: list[ast.stmt] = []
-        for axis in dict.fromkeys(a for a, _ in used):
-            scope = self.scope
+        below = postorder(n for n in roots if rises(n, self.still))
+        moving = [n.axes[0] for n in below if n.op == "index" and n.axes[0] not in self.still]
+        out, scope = list[ast.stmt](), self.scope
+        for axis in dict.fromkeys([*(s.place for s in self.seen.splits), *moving]):
             if self.program.tiles[axis] == 1:
                 at = scope.position(axis)
                 out += [sx.assign(scope.corner(axis, w), at) for w in ("first", "last")]
@@ -183,7 +177,7 @@ class Visiting:
         if box not in self.split:
             return Head(start, [first, end, block], [])
         skip, run = self._name(axis, box, "skip"), self._name(axis, box, "whole")
-        tile = scope.visit(axis, 0, "tile")
+        tile = self._tile(axis)
         at = sx.binary(first, "+", sx.binary(tile, "*", block))
         if whole:
             return Head(tile, [skip, sx.binary(skip, "+", run)], [sx.assign(start, at)])

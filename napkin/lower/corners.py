@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from napkin.ir.node import Node, node, postorder
+from napkin.ir.node import Node, node
 from napkin.ir.rewrite import rewrite
 
 
@@ -25,7 +25,8 @@ def rises(n: Node, still: Container[str] = ()) -> bool:
     if n.op in {"add", "maximum", "minimum"}:
         return all(rises(a, still) for a in n.args)
     if n.op == "sub":
-        return rises(n.args[0], still) and _stays(n.args[1], still)
+        stays = n.args[1].constant or (n.args[1].op == "index" and n.args[1].axes[0] in still)
+        return stays and rises(n.args[0], still)
     if n.op in {"mul", "floordiv"}:
         factor = n.args[1]
         positive = factor.op == "number" and float(str(factor.params[0])) > 0
@@ -33,11 +34,7 @@ def rises(n: Node, still: Container[str] = ()) -> bool:
     return False
 
 
-def _stays(n: Node, still: Container[str]) -> bool:
-    return n.constant or (n.op == "index" and n.axes[0] in still)
-
-
-def at_corner(n: Node, which: str, still: Container[str] = ()) -> Node:
+def at_corner(n: Node, which: str, still: Container[str]) -> Node:
     """A rising bound at the group's first or last position, as a scalar."""
 
     def change(old: Node, _: tuple[Node, ...]) -> Node | None:
@@ -45,9 +42,3 @@ def at_corner(n: Node, which: str, still: Container[str] = ()) -> Node:
         return corner(old.axes[0], which) if moves else None
 
     return rewrite([n], change)[n]
-
-
-def corners(roots: list[Node]) -> list[tuple[str, str]]:
-    """The corners that terms are computed from."""
-    found = [n for n in postorder(roots) if n.op == "corner"]
-    return list(dict.fromkeys((str(n.params[0]), str(n.params[1])) for n in found))

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from napkin.algebra.terms import is_operand
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.ir.linear import linear
-from napkin.ir.node import Node, inside_sums, postorder
+from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type
 from napkin.ir.types import STORAGE
 from napkin.ir.whole_numbers import length
@@ -169,7 +169,6 @@ def _operands(program: Program) -> set[Node]:
     """Readings that are whole operands of products, and read by sums only; those of 8 bits, which
     warpgroups alone take in boxes. A factor of an operand goes through registers, in a layout that
     loads choose better."""
-    inside = inside_sums(program.roots)
     whole: set[Node] = set()
     other: set[Node] = set()
     for n in postorder(program.roots):
@@ -178,7 +177,7 @@ def _operands(program: Program) -> set[Node]:
             every = dot.parts if dot and program.schedule.warpgroups else ()
             one = len(parts) == 1 and is_operand(parts[0], every)
             (whole if one else other).update(parts)
-        if not (n.op == "sum" or (n.op == "mul" and n in inside)):
+        if not (n.op == "sum" or (n.op == "mul" and n in program.products)):
             other.update(n.args)
     return whole - other
 

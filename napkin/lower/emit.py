@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from napkin.algebra.terms import is_read
@@ -89,40 +89,17 @@ class Emitter(Block):
         return n.op in POINTWISE and self.uses[n] <= 1 and not named
 
     def computed(self, n: Node) -> Expr:
-        dims = self.program.shape(n)
         if is_read(n):
             self.raw.add(n)
             return boxed_load(self, n) if n in self.program.boxes else load(self, n)
-        if n.op == "index":
-            return sx.name(self.scope.position(n.axes[0]))
-        if n.op == "keys":
-            return self.value(member(n))
-        if n.op == "corner":
-            return sx.name(self.scope.corner(*map(str, n.params)))
-        if n.op in {OUTSIDE, PLACE, DISJOINT}:
-            return self._word(n, dims)
-        if n.op == "ones":
-            ones = self.lang("full", self.extents(dims), 1, self.lang.word("int32"))
-            return self.layouts.laid(ones, dims)
-        if n.op == "mask":
-            return self._mask(n, dims)
-        if n.op == "sum":
-            return contraction(self, n, None)
-        if n.op in REDUCTIONS:
-            return reduction(self, n)
-        if n.op in {"cumsum", "recurrence"}:
-            return self._scan(n, dims)
-        if n.op == "sort":
-            return self._sort(n)
-        if n.op == "rename":
-            return self._renamed(n)
-        if n.op == "add":
-            fused = fused_add(self, n)
-            if fused is not None:
-                return fused
-        if n.op == "cast":
-            return self._cast(n)
-        return self._pointwise(n, dims)
+        dims, writer = self.program.shape(n), _WRITERS.get(n.op)
+        fused = fused_add(self, n) if n.op == "add" else None
+        return writer(self, n, dims) if writer else fused or self._pointwise(n, dims)
+
+    def ones(self, dims: Sequence[int]) -> Expr:
+        return self.layouts.laid(
+            self.lang("full", self.extents(dims), 1, self.lang.word("int32")), dims
+        )
 
     def _pointwise(self, n: Node, dims: Sequence[int]) -> Expr:
         if not n.constant and (of := negated(n)) is not None:
@@ -167,7 +144,7 @@ class Emitter(Block):
             todo += m.args
         return False
 
-    def _cast(self, n: Node) -> Expr:
+    def cast(self, n: Node) -> Expr:
         """Rounded as asked; what follows is computed in float32 again."""
         value, target = self.value(n.args[0]), str(n.params[0])
         if widens(n):
@@ -177,7 +154,7 @@ class Emitter(Block):
             value = sx.method(value, "to", self.lang.word(TYPES[target]))
         return sx.method(value, "to", self.lang.word(TYPES["fp32" if n.kind == "real" else target]))
 
-    def _word(self, n: Node, dims: Sequence[int]) -> Expr:
+    def word(self, n: Node, dims: Sequence[int]) -> Expr:
         if n.op == DISJOINT:
             query, key = (self.fit(a, dims) for a in n.args)
             return ast.Compare(sx.binary(query, "&", key), [ast.Eq()], [sx.const(0)])
@@ -186,20 +163,16 @@ class Emitter(Block):
         starts = [sx.name(self.scope.start(a)) for a in axes]
         if n.op == OUTSIDE:
             return outside([self.fit(a, dims) for a in n.args], blocks, starts)
-        at = [
-            self.layouts.spread(sx.name(self.scope.position(a)), self.program.shape_of((a,)), dims)
-            for a in axes
-        ]
+        at = [self.along(a, self.scope.position(a), dims) for a in axes]
         return place(at, blocks, starts, self.lang.word("int32"))
 
-    def _mask(self, n: Node, dims: Sequence[int]) -> Expr:
+    def mask(self, n: Node, dims: Sequence[int]) -> Expr:
         axis = str(n.params[0])
-        inside = self.layouts.spread(
-            sx.name(self.scope.inside(axis)), self.program.shape_of((axis,)), dims
+        inside, own = (
+            self.along(axis, self.scope.inside(axis), dims),
+            self.program.shape_of((axis,)),
         )
-        if n.args[0].op == "ones" and self.program.shape(n.args[0]) == tuple(dims) == (
-            self.program.shape_of((axis,))
-        ):
+        if n.args[0].op == "ones" and self.program.shape(n.args[0]) == tuple(dims) == own:
             return sx.method(inside, "to", self.lang.word("int32"))
         fill = self.lang.literal(in_kind(float(str(n.params[1])), n.kind))
         return self.lang("where", inside, self.fit(n.args[0], dims), fill)
@@ -208,7 +181,7 @@ class Emitter(Block):
         dims = self.program.shape(n)
         return next(i for i, d in enumerate(dims) if axis in self.program.dims[d])
 
-    def _scan(self, n: Node, dims: Sequence[int]) -> Expr:
+    def scan(self, n: Node, dims: Sequence[int]) -> Expr:
         """A running sum, or a recurrence: of maps h -> a h + b, those of all positions so far."""
         (axis,) = over(n)
         values = [as_kind(self.lang, n.kind, a, self.fit(a, dims)) for a in n.args]
@@ -229,7 +202,7 @@ class Emitter(Block):
             return self.layouts.laid(full, want)
         return value if have == tuple(want) else self.lang("broadcast_to", value, whole)
 
-    def _renamed(self, n: Node) -> Expr:
+    def renamed(self, n: Node) -> Expr:
         """A tile in registers under other axis names."""
         (x,), names = n.args, dict(cast("tuple[tuple[str, str], ...]", n.params[0]))
         dims, shape = self.program.dims, self.program.shape(x)
@@ -239,7 +212,7 @@ class Emitter(Block):
         want = sorted(have)
         return self.value(x) if have == want else self.permuted(self.value(x), have, want)
 
-    def _sort(self, n: Node) -> Expr:
+    def sort(self, n: Node) -> Expr:
         """Triton sorts along the last dimension: another one is brought there, and back."""
         value, have = self.value(n.args[0]), list(self.program.shape(n))
         at = self._place(n, over(n)[0])
@@ -247,3 +220,20 @@ class Emitter(Block):
         if last == have:
             return self.lang("sort", value)
         return self.permuted(self.lang("sort", self.permuted(value, have, last)), last, have)
+
+
+_WRITERS: dict[str, Callable[[Emitter, Node, Sequence[int]], Expr]] = {
+    **dict.fromkeys(REDUCTIONS, lambda into, n, _: reduction(into, n)),
+    **dict.fromkeys((OUTSIDE, PLACE, DISJOINT), Emitter.word),
+    **dict.fromkeys(("cumsum", "recurrence"), Emitter.scan),
+    "sum": lambda into, n, _: contraction(into, n, None),
+    "index": lambda into, n, _: sx.name(into.scope.position(n.axes[0])),
+    "corner": lambda into, n, _: sx.name(into.scope.corner(*map(str, n.params))),
+    "keys": lambda into, n, _: into.value(member(n)),
+    "ones": lambda into, _, dims: into.ones(dims),
+    "mask": Emitter.mask,
+    "sort": lambda into, n, _: into.sort(n),
+    "rename": lambda into, n, _: into.renamed(n),
+    "cast": lambda into, n, _: into.cast(n),
+}
+"""What writes each operator, with the dimensions of its tile, that is no pointwise arithmetic."""

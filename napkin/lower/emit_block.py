@@ -120,6 +120,10 @@ class Block(ABC):
         """`n` indexed to broadcast over `dims`."""
         return self.layouts.spread(self.value(n), self.program.shape(n), dims)
 
+    def along(self, axis: str, name: str, dims: Sequence[int]) -> Expr:
+        """What has a value for each position along an axis, indexed to broadcast over `dims`."""
+        return self.layouts.spread(sx.name(name), self.program.shape_of((axis,)), dims)
+
     def extents(self, dims: Sequence[int]) -> Expr:
         """The shape of a tile with these dimensions."""
         return sx.tuple_of(self.scope.extent(d) for d in dims)

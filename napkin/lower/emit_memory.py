@@ -13,6 +13,7 @@ from napkin.ir.slotted import guard, place_of
 from napkin.ir.storage import own_type, packed_axis
 from napkin.ir.taking import clamped, own_axes, read_axes
 from napkin.lower import syntax as sx
+from napkin.lower.divisibility import tensor_axes
 from napkin.lower.emit_block import Block
 from napkin.lower.launch import in_box
 from napkin.lower.pointwise import TILES
@@ -63,11 +64,8 @@ def boxed_load(into: Block, leaf: Node) -> Expr:
     made = sx.method(tensor, "load", sx.tuple_of(at))
     if len(into.program.shape(leaf)) != len(at):
         made = into.lang("reshape", made, into.extents(into.program.shape(leaf)))
-    into.statements.append(
-        ast.If(
-            sx.name(DESCRIPTORS), [sx.assign(target, made)], [sx.assign(target, load(into, leaf))]
-        )
-    )
+    ways = [sx.assign(target, made)], [sx.assign(target, load(into, leaf))]
+    into.statements.append(ast.If(sx.name(DESCRIPTORS), *ways))
     return sx.name(target)
 
 
@@ -109,9 +107,8 @@ def address(
                 at = _clamped(into, at, placed, tensor, stride)
         else:
             paired = placed is not None and axis == packed_axis(placed)
-            at = sx.name(into.scope.pair(axis) if paired else into.scope.position(axis))
-            if into.program.tiles.get(axis, 1) > 1:
-                at = into.layouts.spread(at, into.program.shape_of((axis,)), dims)
+            name = into.scope.pair(axis) if paired else into.scope.position(axis)
+            at = into.along(axis, name, dims)
         parts.append(sx.binary(at, "*", into.scope.stride(tensor, stride)))
     return sx.chain("+", parts)
 
@@ -133,69 +130,48 @@ def within(
     tiled = [a for a in axes if into.program.padded(a) and a not in into.inside]
     paired, scope = packed_axis(placed) if placed else "", into.scope
     tests = [
-        into.layouts.spread(
-            sx.name(scope.pair_inside(a) if a == paired else scope.inside(a)),
-            into.program.shape_of((a,)),
-            dims,
-        )
+        into.along(a, scope.pair_inside(a) if a == paired else scope.inside(a), dims)
         for a in tiled
         if placed is None or place_of(placed, a) is None
     ]
-    tests += _padding(into, placed, dims) if placed else []
+    for s, at in sliding.windows(placed) if placed else ():  # padded ones read inside the axis
+        tests += [into.fit(test, dims) for test in sliding.within(s, at)]
     seen = guard(placed) if placed else None
     if seen is not None and seen is not number(True):
         tests.append(into.fit(seen, dims))
     return sx.chain("&", tests) if tests else None
 
 
-def _padding(into: Block, leaf: Node, dims: Sequence[int]) -> list[Expr]:
-    """The tests that padded windows read inside the axis."""
-    return [
-        into.layouts.spread(into.value(test), into.program.shape(test), dims)
-        for s, at in sliding.windows(leaf)
-        for test in sliding.within(s, at)
-    ]
-
-
-def fill(into: Block, tensor: str, axes: Sequence[str], n: Node) -> None:
+def fill(into: Block, tensor: str, n: Node) -> None:
     """Write what the slots of an output without a key hold."""
-    s, dims = slots_of(n), into.program.shape_of(axes)
+    s, axes = slots_of(n), tensor_axes(into.program.kernel)[tensor]
+    dims = into.program.shape_of(axes)
     lacking = [(a, c) for a, c in zip(s.slots, n.args, strict=True) if not c.constant]
     past = [
-        ast.Compare(
-            into.layouts.spread(sx.name(into.scope.position(a)), into.program.shape_of((a,)), dims),
-            [ast.GtE()],
-            [into.fit(count, dims)],
-        )
+        sx.compared(into.along(a, into.scope.position(a), dims), ast.GtE(), into.fit(count, dims))
         for a, count in lacking
     ]
-    mask: Expr = sx.chain("|", past)
-    inside = within(into, axes, dims)
-    if inside is not None:
-        mask = sx.chain("&", [inside, mask])
+    inside, mask = within(into, axes, dims), sx.chain("|", past)
+    mask = mask if inside is None else sx.binary(inside, "&", mask)
     where = address(into, tensor, tensor, axes, axes, dims)
-    value = into.lang(
-        "full", into.extents(dims), into.lang.literal(s.fill), into.lang.word(TILES[n.kind])
-    )
-    store = into.lang("store", where, value if dims else into.lang.literal(s.fill), mask=mask)
-    into.statements.append(ast.Expr(store))
+    value = into.lang.literal(s.fill)
+    if dims:
+        value = into.lang("full", into.extents(dims), value, into.lang.word(TILES[n.kind]))
+    into.statements.append(ast.Expr(into.lang("store", where, value, mask=mask)))
 
 
-def store(into: Block, tensor: str, axes: Sequence[str], n: Node) -> None:
+def store(into: Block, tensor: str, n: Node) -> None:
     """Write a tile of an output, or add it to what memory holds."""
-    own, placed = axes, None
+    axes = own = tensor_axes(into.program.kernel)[tensor]
+    placed = None
     if n.op == "scatter":
         s, placed = slots_of(n), n
-        axes = [s.keys[s.slots.index(a)] if a in s.slots else a for a in own]
+        axes = tuple(s.keys[s.slots.index(a)] if a in s.slots else a for a in own)
         n = n.args[0]
     dims = into.program.shape_of(axes)
     value = into.fit(n, dims)
     if into.program.shape(n) != dims:
-        value = into.lang(
-            "broadcast_to",
-            into.layouts.spread(into.value(n), into.program.shape(n), dims),
-            into.extents(dims),
-        )
+        value = into.lang("broadcast_to", value, into.extents(dims))
     boxed = tensor in into.program.stores
     if boxed:
         target = into.scope.done(tensor)

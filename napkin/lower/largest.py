@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from napkin.count.matrix_products import turns
 from napkin.derive.kernel import tile_axes
-from napkin.ir.node import Node, inside_sums, postorder
+from napkin.ir.node import Node, postorder
 from napkin.lower.descriptors import ITEM
 from napkin.lower.dots import Dot, contracted, transposed
 from napkin.lower.program import Program
@@ -64,8 +64,7 @@ def _read(program: Program, c: Dot, target: Target, item: int) -> bool:
 def tensors_of(program: Program) -> Tensors:
     """The tensors that the statements of a program form."""
     order = [n for n in postorder(program.roots) if not n.constant]
-    inside = inside_sums(program.roots)
-    shapes = {program.shape(n): None for n in order if n not in inside}
+    shapes = {program.shape(n): None for n in order if n not in program.products}
     shapes |= {program.shape_of(tile_axes(o)): None for o in program.kernel.outputs}
     return Tensors(tuple(shapes), tuple(n for n in order if n.op == "sum"))
 

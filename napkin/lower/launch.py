@@ -252,8 +252,8 @@ def _box(axes: Sequence[str], tiles: Sizes) -> TmaBox:
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, in values."""
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    """Row-major strides, in values; an axis without positions counts as one with one."""
+    return tuple(math.prod(max(n, 1) for n in shape[i + 1 :]) for i in range(len(shape)))
 
 
 def fits(strides: Sequence[int], item_bytes: int) -> bool:

@@ -137,16 +137,16 @@ class Loops:
         """The loop with this head, which Triton is told to compile so."""
         return sx.loop(head.variable, self.lang("range", *head.bounds, **how), [*body, *head.after])
 
-    def begun(self, s: State, inner: Emitter) -> Expr:
-        """What a state is before the first chunk."""
-        dims = inner.program.shape(s.leaf("old"))
-        value, shape = in_kind(s.init, s.kind), inner.extents(dims)
-        if not dims:
-            return sx.const(value)
-        dtype = self.lang.word("float32" if s.kind == "real" else "int32")
-        zeros = value == 0
-        full = self.lang("zeros", shape, dtype) if zeros else self.lang("full", shape, value, dtype)
-        return inner.layouts.laid(full, dims)
+    def begin(self, s: State, inner: Emitter) -> ast.stmt:
+        """A state as it is before the first chunk."""
+        dims, value = inner.program.shape(s.leaf("old")), in_kind(s.init, s.kind)
+        begun, dtype = sx.const(value), self.lang.word("float32" if s.kind == "real" else "int32")
+        if dims:
+            filled = () if value == 0 else (value,)
+            function = "full" if filled else "zeros"
+            begun = self.lang(function, inner.extents(dims), *filled, dtype)
+            begun = inner.layouts.laid(begun, dims)
+        return sx.assign(self.scope.state(s.name), begun)
 
     def steps(
         self, loop: Loop, states: Sequence[State], inner: Emitter, others: Iterable[Node]
@@ -192,16 +192,8 @@ class Loops:
         """What comes after the loops: results computed from the states, and stored."""
         self.emitter.drain()
         for name, n in self.program.tails.items():
-            self.store(self.emitter, name, n)
+            store(self.emitter, name, n)
         return self.emitter.drain()
-
-    def store(self, emitter: Emitter, name: str, n: Node) -> None:
-        """Store an output."""
-        store(emitter, name, self.axes_of(name), n)
-
-    def axes_of(self, output: str) -> Sequence[str]:
-        """The axes of an output."""
-        return next(o.axes for o in self.kernel.outputs if o.name == output)
 
 
 def _invariants(root: Node, moving: Container[Node]) -> list[Node]:

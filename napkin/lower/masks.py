@@ -50,7 +50,9 @@ def masked(roots: Sequence[Node], axes: Iterable[str]) -> dict[Node, Node]:
         for axis in over(old):
             if axis in made and axis in body.axes:
                 body = guard(body, axis, left_out(old))
-        return None if body is old.args[0] else _on(old, body)
+        return (
+            None if body is old.args[0] else node(old.op, (body,), old.params, old.axes, old.kind)
+        )
 
     done = rewrite(roots, change)
     # Where the masked form serves every reader, the plain one need not be kept beside it.
@@ -103,7 +105,3 @@ def _sound(roots: Iterable[Node], axis: str, known: Known) -> bool:
     out."""
     along = (n for n in postorder(roots) if axis in over(n) and n.op != "recurrence")
     return all(value_at(n.args[0], axis, known) == left_out(n) for n in along)
-
-
-def _on(old: Node, body: Node) -> Node:
-    return node(old.op, (body,), old.params, old.axes, old.kind)

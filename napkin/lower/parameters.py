@@ -28,11 +28,6 @@ class Written:
     source: str
     entry: Entry
 
-    @property
-    def arguments(self) -> tuple[Argument, ...]:
-        """In the order of the signature."""
-        return self.entry.arguments
-
 
 def passed(read: Collection[str], scope: Scope) -> tuple[Argument, ...]:
     """The arguments of a kernel that reads these names."""

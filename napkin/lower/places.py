@@ -15,8 +15,8 @@ from napkin.lower.divisibility import rows, tensor_axes
 from napkin.lower.emit import Emitter
 from napkin.lower.per_thread import EACH, PerThread, as_seen
 from napkin.lower.printer import comment
-from napkin.lower.program import Loop
-from napkin.lower.scope import GROUP, SECTION
+from napkin.lower.program import Loop, packed_axes
+from napkin.lower.scope import GROUP, GROUPS, SECTION
 
 
 class Places:
@@ -70,9 +70,13 @@ class Places:
         title = "lengths and strides of rows, as multiples that the compiler sees"
         return [comment(title), *out] if out else []
 
-    def groups(self) -> sx.Expr:
-        """How many program instances would have a group each."""
-        return sx.chain("*", [self._groups(a) for a in self.kernel.group])
+    def over_groups(self, every: sx.Expr, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+        """A loop of one program instance over groups."""
+        return [
+            comment("the groups of this program instance"),
+            sx.assign(GROUPS, sx.chain("*", [self._groups(a) for a in self.kernel.group])),
+            sx.loop(GROUP, every, body),
+        ]
 
     def _groups(self, axis: str) -> sx.Expr:
         """The program instances along an axis."""
@@ -172,7 +176,7 @@ class Places:
             out.append(sx.assign(scope.position(axis), here))
             if loop is None or not loop.whole:
                 out.append(sx.assign(scope.inside(axis), self._inside(dim, axis, loop)))
-            if axis in self.program.packed:
+            if axis in packed_axes(self.kernel):
                 out += self._pairs(axis, ids)
         return out
 

@@ -133,11 +133,6 @@ class Program:
         return {d: self.extent(d) for d in range(len(self.dims))}
 
     @cached_property
-    def packed(self) -> frozenset[str]:
-        """Axes along which values of some tensor lie two to a byte."""
-        return packed_axes(self.kernel)
-
-    @cached_property
     def approximate(self) -> frozenset[Node]:
         """Terms that may be computed to a fraction of the last place of 16 bits: factors of what is
         stored, and rounded to that, and of nothing else."""
@@ -160,10 +155,11 @@ class Program:
     def alone(self, n: Node) -> bool:
         """Whether a term may be computed by itself, before what it is part of: arithmetic that a
         tile holds."""
-        return n.op in POINTWISE and not n.constant and n not in self._inside
+        return n.op in POINTWISE and not n.constant and n not in self.products
 
     @cached_property
-    def _inside(self) -> set[Node]:
+    def products(self) -> set[Node]:
+        """The products that sums add up: no tile holds them."""
         return inside_sums(self.roots)
 
     @cached_property
@@ -276,11 +272,11 @@ def _constants(roots: list[Node]) -> list[Node]:
 def counted(n: Node) -> bool:
     """Whether a constant is whole-number arithmetic on sizes, which a kernel does itself, but where
     that is nested too deeply to be one expression."""
-    return n.depth < FLIGHT and all(m.op in {"number", "size"} or _whole(m) for m in postorder([n]))
-
-
-def _whole(n: Node) -> bool:
-    return n.kind == "int" and n.op in {"add", "sub", "mul", "minimum", "maximum"}
+    whole = {"add", "sub", "mul", "minimum", "maximum"}
+    each = (
+        m.op in {"number", "size"} or (m.kind == "int" and m.op in whole) for m in postorder([n])
+    )
+    return n.depth < FLIGHT and all(each)
 
 
 def _classes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import cached_property
 
 from napkin.ir.key_sets import boxes_of, spec_of
@@ -48,18 +49,52 @@ _NAMES = {"max": "top", OUTSIDE: "outside", PLACE: "place", DISJOINT: "seen"}
 """What values are called that only kernels have, and a chunk's maximum beside the running one."""
 
 
+def named(what: str, text: str) -> Callable[[Scope, str], str]:
+    """A method of a scope that names something of an axis or of a tensor: `text` with `{}` for it,
+    or `{upper}` for it in capitals."""
+
+    def of_this(scope: Scope, of: str) -> str:
+        return scope.name((what, of), text.format(of, upper=of.upper()))
+
+    return of_this
+
+
 class Scope:
     """Gives every thing of a program one name, and no name to two things, in one language."""
+
+    tensor = named("tensor", "{}")
+    """The pointer argument of a tensor."""
+    size = named("size", "size_{}")
+    """The argument with the size of an axis."""
+    block = named("block", "BLOCK_{upper}")
+    """The constexpr with the tile size of an axis."""
+    even = named("even", "EVEN_{upper}")
+    """The constexpr that says that tiles divide an axis."""
+    step = named("step", "STEP_{upper}")
+    """The constexpr that divides the length and the strides of rows along an axis."""
+    pair = named("pair", "{}_pair")
+    """Positions, in pairs of values, along an axis along which two share a byte."""
+    pair_inside = named("pair inside", "{}_pair_in")
+    """Which of these pairs lie within the axis."""
+    start = named("start", "{}_start")
+    """The first position of a chunk."""
+    group_id = named("id", "{}_id")
+    """Which group of an axis this program instance works on."""
+    fresh = named("fresh", "{}_new")
+    """The new value of a carried one."""
+    joined = named("joined", "{}_all")
+    """A carried value that lanes kept by themselves, joined."""
+    done = named("done", "{}_tile")
+    """A tile of an output, ready to be stored."""
 
     def __init__(self, program: Program, lang: Language = TRITON) -> None:
         self.program, self.lang = program, lang
         self._used: set[str] = self.taken(program)
         self._names: dict[object, str] = {}
-        kernel = program.kernel
-        for axis in kernel.axes:
-            self._name(("position", axis), axis)
+        for axis in program.kernel.axes:
+            self.name(("position", axis), axis)
         for tensor in self.tensors:
-            self._name(("tensor", tensor), tensor)
+            self.tensor(tensor)
 
     @staticmethod
     def taken(program: Program) -> set[str]:
@@ -77,85 +112,50 @@ class Scope:
         """Inputs in order of use, then outputs."""
         return self.program.kernel.tensors
 
-    def _name(self, key: object, wanted: str) -> str:
+    def name(self, key: object, wanted: str) -> str:
+        """The name of a thing, as it is wanted where nothing else has it."""
         if key not in self._names:
             self._names[key] = numbered(wanted, self._used, "_")
             self._used.add(self._names[key])
         return self._names[key]
 
-    def tensor(self, name: str) -> str:
-        """The pointer argument of a tensor."""
-        return self._name(("tensor", name), name)
-
-    def size(self, axis: str) -> str:
-        """The argument with the size of an axis."""
-        return self._name(("size", axis), f"size_{axis}")
-
     def length(self, axis: str) -> str:
         """How far an axis goes for this group: its size, or the places of the group's residue."""
         if axis in self.program.kernel.ragged:
-            return self._name(("length", axis), f"{axis}_length")
+            return self.name(("length", axis), f"{axis}_length")
         return self.size(axis)
 
     def stride(self, tensor: str, axis: str) -> str:
         """The argument with a tensor's stride along an axis, in values."""
-        return self._name(("stride", tensor, axis), f"{tensor}_stride_{axis}")
-
-    def block(self, axis: str) -> str:
-        """The constexpr with the tile size of an axis."""
-        return self._name(("block", axis), f"BLOCK_{axis.upper()}")
-
-    def even(self, axis: str) -> str:
-        """The constexpr that says that tiles divide an axis."""
-        return self._name(("even", axis), f"EVEN_{axis.upper()}")
-
-    def step(self, axis: str) -> str:
-        """The constexpr that divides the length and the strides of rows along an axis."""
-        return self._name(("step", axis), f"STEP_{axis.upper()}")
+        return self.name(("stride", tensor, axis), f"{tensor}_stride_{axis}")
 
     def position(self, axis: str) -> str:
         """Positions along an axis of this tile's values; of an axis of blocks, the group's."""
         for b in self.program.kernel.blocks:
             if axis == b.place == self.program.kernel.partial:
                 return self.group_id(b.axis)
-        return self._name(("position", axis), axis)
+        return self.name(("position", axis), axis)
 
     def inside(self, axis: str) -> str:
         """Which of these positions lie within the axis."""
-        return self._name(("inside", axis), f"{axis}_in")
-
-    def pair(self, axis: str) -> str:
-        """Positions, in pairs of values, along an axis along which two share a byte."""
-        return self._name(("pair", axis), f"{axis}_pair")
-
-    def pair_inside(self, axis: str) -> str:
-        """Which of these pairs lie within the axis."""
-        return self._name(("pair inside", axis), f"{axis}_pair_in")
+        return self.name(("inside", axis), f"{axis}_in")
 
     def base(self, key: Node | str, tensor: str) -> str:
         """A tensor's pointer, moved to this group along its scalar axes."""
         if isinstance(key, Node) and key.args:  # its loops read it under masks of their own
-            return self._name(("base", tensor, key.params, key.axes), f"{tensor}_base")
-        return self._name(("base", key), f"{tensor}_base")
+            return self.name(("base", tensor, key.params, key.axes), f"{tensor}_base")
+        return self.name(("base", key), f"{tensor}_base")
 
     def place(self, leaf: Node, tensor: str, axis: str) -> str:
         """Where a reading of a tensor reads along one of its axes, where that is computed; another
         reading may do so elsewhere, in another loop."""
-        return self._name(("place", leaf, axis), f"{tensor}_{axis}")
-
-    def start(self, axis: str) -> str:
-        """The first position of a chunk."""
-        return self._name(("start", axis), f"{axis}_start")
-
-    def group_id(self, axis: str) -> str:
-        """Which group of an axis this program instance works on."""
-        return self._name(("id", axis), f"{axis}_id")
+        return self.name(("place", leaf, axis), f"{tensor}_{axis}")
 
     def own(self, axis: str) -> str:
         """The group of an axis itself: each of the warpgroups along it has one."""
         if axis != self.program.schedule.axis:
             return self.group_id(axis)
-        return self._name(("own", axis), f"{axis}_own")
+        return self.name(("own", axis), f"{axis}_own")
 
     def spanned(self, axis: str) -> sx.Expr:
         """How many positions of an axis this program instance has."""
@@ -165,25 +165,25 @@ class Scope:
 
     def corner(self, axis: str, which: str) -> str:
         """The first or the last position of this group along an axis."""
-        return self._name(("corner", axis, which), f"{axis}_{which}")
+        return self.name(("corner", axis, which), f"{axis}_{which}")
 
     def visit(self, axis: str, box: int, what: str) -> str:
         """Something about the chunks of a box of keys along one axis: "first", "end", "tiles" and
         the like."""
         if what.startswith("slab") or what.endswith(("_width", "_over", "_at")):
-            return self._name(("visit", what), what)
+            return self.name(("visit", what), what)
         stem = f"{axis}_{what}" if box == 0 else f"{axis}{box + 1}_{what}"
-        return self._name(("visit", axis, box, what), stem)
+        return self.name(("visit", axis, box, what), stem)
 
     def lane(self, dim: int) -> str:
         """The lane along a tile dimension that several axes share."""
-        return self._name(("lane", dim), "_".join(self.program.dims[dim]) + "_lane")
+        return self.name(("lane", dim), "_".join(self.program.dims[dim]) + "_lane")
 
     def constant(self, n: Node) -> str:
         """An argument that the launcher computes from sizes and scalars."""
         if n.op == "scalar":
-            return self._name(n, str(n.params[0]))
-        return self._name(n, self.program.kernel.names.get(n, "scale"))
+            return self.name(n, str(n.params[0]))
+        return self.name(n, self.program.kernel.names.get(n, "scale"))
 
     def value(self, n: Node) -> str:
         """A tile."""
@@ -201,7 +201,7 @@ class Scope:
             and all(a.op == "state" or a.constant for a in below)
         ):
             named = "rescale"
-        return self._name(n, named or self._bounds.get(n) or _NAMES.get(n.op) or stem_of(n))
+        return self.name(n, named or self._bounds.get(n) or _NAMES.get(n.op) or stem_of(n))
 
     @cached_property
     def _bounds(self) -> dict[Node, str]:
@@ -217,19 +217,7 @@ class Scope:
     def state(self, name: str) -> str:
         """A carried value."""
         taken = name in self.tensors or name in self.program.kernel.axes
-        return self._name(("state", name), f"{name}_acc" if taken else name)
-
-    def fresh(self, name: str) -> str:
-        """The new value of a carried one."""
-        return self._name(("fresh", name), f"{name}_new")
-
-    def joined(self, name: str) -> str:
-        """A carried value that lanes kept by themselves, joined."""
-        return self._name(("joined", name), f"{name}_all")
-
-    def done(self, tensor: str) -> str:
-        """A tile of an output, ready to be stored."""
-        return self._name(("done", tensor), f"{tensor}_tile")
+        return self.name(("state", name), f"{name}_acc" if taken else name)
 
     def extent(self, dim: int) -> sx.Expr:
         """Values along a tile dimension, as an expression over the constexprs."""

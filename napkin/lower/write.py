@@ -12,14 +12,14 @@ from napkin.ir.node import Node
 from napkin.ir.slots import slots_of
 from napkin.lower import syntax as sx
 from napkin.lower.emit import Emitter
-from napkin.lower.emit_memory import fill
+from napkin.lower.emit_memory import fill, store
 from napkin.lower.emit_reductions import joined
 from napkin.lower.loops import Loops
 from napkin.lower.parameters import Written, entry_of, passed
 from napkin.lower.per_thread import as_joined, as_seen
 from napkin.lower.printer import comment, function
 from napkin.lower.program import Loop, Program
-from napkin.lower.scope import DESCRIPTORS, GROUP, GROUPS, Scope
+from napkin.lower.scope import DESCRIPTORS, GROUPS, Scope
 from napkin.lower.thread_locality import mishandled
 from napkin.lower.trim import loaded, trimmed
 
@@ -59,12 +59,8 @@ class _Kernel:
         flattened with the loop inside, so that a group's first chunks are loaded while the one
         before it is finished."""
         first, step = (self.lang(x, 0) for x in ("program_id", "num_programs"))
-        groups = self.lang("range", first, GROUPS, step, flatten=sx.name(DESCRIPTORS))
-        return [
-            comment("the groups of this program instance"),
-            sx.assign(GROUPS, self.places.groups()),
-            sx.loop(GROUP, groups, body),
-        ]
+        every = self.lang("range", first, GROUPS, step, flatten=sx.name(DESCRIPTORS))
+        return self.places.over_groups(every, body)
 
     def _group(self) -> list[ast.stmt]:
         """All that one group does."""
@@ -91,7 +87,7 @@ class _Kernel:
         return [comment("where its tensors start"), *out] if out else []
 
     def _loop(self, index: int) -> list[ast.stmt]:
-        scope, loop = self.scope, self.program.loops[index]
+        loop = self.program.loops[index]
         step = self.stream.passes[loop.part]
         first = index == 0 or self.program.loops[index - 1].part != loop.part
         self.loops.define_found(loop)
@@ -99,13 +95,12 @@ class _Kernel:
         seen = as_seen(self.program, loop)
         inner = self.emitter.seen_as(seen)
         inner.mishandled = mishandled(seen, loop)
-        for s in step.states if first else ():
-            out.append(sx.assign(scope.state(s.name), self.loops.begun(s, inner)))
+        out += [self.loops.begin(s, inner) for s in step.states if first]
         head = self.loops.head(loop)
         positions = [*head.find, *self.loops.chunk(loop)]
         after = self.loops.steps(loop, step.states, inner, loop.emits.values())
         for name, n in loop.emits.items():
-            self.loops.store(inner, name, n)
+            store(inner, name, n)
         # Triton loads ahead what is multiplied; of other loops it has to be told.
         waits = live_set(self.kernel).waited and not loop.joins
         ahead = {"num_stages": self.program.schedule.stages} if waits else {}
@@ -141,7 +136,7 @@ class _Kernel:
         for dim, own in enumerate(self.program.dims):
             if set(own) & set(axes):
                 find += self.places.lanes(dim, {})
-        fill(emitter, name, self.loops.axes_of(name), n)
+        fill(emitter, name, n)
         bounds = [self.lang("where", short, head.bounds[-1], 0)]
         body = [*find, *emitter.drain()]
         loop = self.loops.over(replace(head, bounds=bounds), body)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from napkin.errors import InputError
-from napkin.machine.hardware import Level, Machine, Pipe
+from napkin.machine.hardware import Level, Machine
 
 _CLUSTER = re.compile(r"cluster(?::(\d+))?")
 
@@ -65,7 +65,7 @@ class Chain:
     @property
     def chips(self) -> int:
         """The chips that share the top."""
-        return int(self.top.chips.value) if self.top.chips else 1
+        return self.top.sharing
 
 
 def default(machine: Machine) -> tuple[str, ...]:
@@ -93,34 +93,31 @@ def chains(machine: Machine, names: Sequence[str]) -> Iterator[Chain]:
         )
     target = names[at[0] + 1]
     plain = _chain(machine, [n for i, n in enumerate(names) if i != at[0]])
-    links = [link for link in machine.links(target) if link.siblings is not None]
+    links = machine.links(target)
     asked = (_CLUSTER.fullmatch(names[at[0]]) or [None, None])[1]
-    found = [p for p in links if asked is None or _siblings(p) == int(asked)]
+    found = [n for n in links if asked is None or n == int(asked)]
     if not found:
-        known = ", ".join(f"cluster:{_siblings(p)}" for p in links) or "none"
+        known = ", ".join(f"cluster:{n}" for n in links) or "none"
         raise InputError(
             f"machine {machine.name!r} joins no memories of {target!r} by"
             f" {names[at[0]]!r}; known: {known}"
         )
     useless: list[InputError] = []
-    for link in found:
+    for siblings in found:
         try:
-            yield joined(plain, target, _siblings(link), 1 / (link.rate.value * plain.chips))
+            rate = links[siblings].rate.value * plain.chips
+            yield joined(plain, target, siblings, 1 / rate)
         except InputError as error:
             useless.append(error)
     if len(useless) == len(found):
         raise useless[0]
 
 
-def _siblings(link: Pipe) -> int:
-    return int(link.siblings.value) if link.siblings else 1
-
-
 def _chain(machine: Machine, names: Sequence[str]) -> Chain:
     if len(names) < 2:
         raise InputError("a chain of levels has two or more, as in dram,l2,shared")
     levels = [machine.level(n) for n in names]
-    top, chips = levels[0], int(levels[0].chips.value) if levels[0].chips else 1
+    top, chips = levels[0], levels[0].sharing
     for level in levels[1:]:
         if level.chips is not None:
             raise InputError(f"level {level.name!r} joins chips: it can only begin a chain")

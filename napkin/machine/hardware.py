@@ -54,6 +54,11 @@ class Level:
         yield from _figures(self, "chips", "capacity", "per_block", "per_thread", "unified")
 
     @property
+    def sharing(self) -> int:
+        """The chips that share one."""
+        return int(self.chips.value) if self.chips else 1
+
+    @property
     def tile_capacity(self) -> float:
         """Bytes of one that the tile of one group may take."""
         return (self.per_block or self.capacity).value
@@ -168,10 +173,10 @@ class Machine:
             reached += [p.target for p in self.pipes if p.source == at and p.target not in reached]
         return target in reached
 
-    def links(self, level: str) -> tuple[Pipe, ...]:
-        """The pipes that join memories of `level`, the fewest siblings first."""
-        found = [p for p in self.pipes if p.siblings is not None and p.source == level]
-        return tuple(sorted(found, key=lambda p: p.siblings.value if p.siblings else 0))
+    def links(self, level: str) -> dict[int, Pipe]:
+        """The pipes that join memories of `level`, by how many each joins, the fewest first."""
+        own = [p for p in self.pipes if p.source == level]
+        return dict(sorted((int(p.siblings.value), p) for p in own if p.siblings))
 
     # --- computing ------------------------------------------------------------------------------
 

@@ -134,27 +134,22 @@ def _level(table: _Table, name: str, sms: int) -> Level:
         raise InputError(
             f"{where} has both {ways[0]!r} and {ways[1]!r}; one says how many there are"
         )
-    counts = {"chip": 1, "sm": sms}
-    count = 1
-    if "count" in table.values:
-        count = table.whole("count")
-    elif "chips" in table.values:
-        table.whole("chips")
-    elif table.text("per") not in counts:
-        raise table.wrong("per", '"chip" or "sm"', table.text("per"))
-    else:
-        count = counts[table.text("per")]
+    counted, chips = (table.optional(key, "1", least=1) for key in ("count", "chips"))
+    counts = {"": int(counted.value) if counted else 1, "chip": 1, "sm": sms}
+    per = "" if counted or chips else table.text("per")
+    if per not in counts:
+        raise table.wrong("per", '"chip" or "sm"', per)
     _within_capacity(table)
     return Level(
         name=name,
-        count=count,
+        count=counts[per],
         capacity=table.figure("capacity", "B"),
         per_block=table.optional("per_block", "B"),
         per_thread=table.optional("per_thread", "B"),
-        chips=table.optional("chips", "1"),
+        chips=chips,
         cache=table.flag("cache"),
-        per=table.text("per") if "per" in table.values else "",
-        counted=table.optional("count", "1"),
+        per=per,
+        counted=counted,
         unified=table.optional("unified", "B"),
     )
 
@@ -179,9 +174,8 @@ def _pipe(table: _Table, levels: _Table) -> Pipe:
             known = did_you_mean(table.text(end), levels.values)
             raise table.wrong(end, f"the name of a level ({known})", table.text(end))
     source, target = table.text("from"), table.text("to")
-    if source == target:
-        table.whole("siblings", least=2)
-    elif "siblings" in table.values:
+    siblings = table.figure("siblings", "1", least=2) if source == target else None
+    if source != target and "siblings" in table.values:
         raise table.wrong("to", f"{source!r}, as a pipe between siblings", target)
     return Pipe(
         source,
@@ -189,7 +183,7 @@ def _pipe(table: _Table, levels: _Table) -> Pipe:
         table.figure("rate", "B/s"),
         table.optional("write", "B/s"),
         table.in_unit("granule", "B") if "granule" in table.values else None,
-        table.optional("siblings", "1"),
+        siblings,
     )
 
 
@@ -334,8 +328,9 @@ class _Table:
             for i, item in enumerate(items)
         ]
 
-    def figure(self, key: str, unit: str = "") -> Figure:
-        """The figure at `key`: a positive value in `unit`, or in any, with its source."""
+    def figure(self, key: str, unit: str = "", least: int = 0) -> Figure:
+        """The figure at `key`: a positive value in `unit`, or in any, with its source; with
+        `least`, a whole number from that on."""
         if not isinstance(self.values.get(key), dict):
             written = f'{{ value = ..., unit = "{unit or "..."}", source = "..." }}'
             raise self.wrong(key, f"a figure, {written}", self.values.get(key))
@@ -348,25 +343,19 @@ class _Table:
             raise table.wrong("value", "a positive number", value)
         if unit and table.text("unit") != unit:
             raise table.wrong("unit", f'"{unit}"', table.text("unit"))
-        return Figure(float(value), table.text("unit"), table.text("source"))
+        found = Figure(float(value), table.text("unit"), table.text("source"))
+        if least and (value != int(value) or not least <= value <= _MOST):
+            expected = f"a whole number from {least} to {_MOST:,}"
+            raise table.wrong("value", expected, found.value)
+        return found
 
     def in_unit(self, key: str, unit: str) -> Figure:
         """The figure at `key` in `unit`; of counts and of bytes a whole number."""
-        found = self.figure(key, unit)
-        if unit in {"1", "B"}:
-            self.whole(key, unit=unit)
-        return found
+        return self.figure(key, unit, least=int(unit in {"1", "B"}))
 
-    def whole(self, key: str, least: int = 1, unit: str = "1") -> int:
-        """The count at `key`, or the bytes: a figure that is a whole number."""
-        value = self.figure(key, unit).value
-        if value != int(value) or not least <= value <= _MOST:
-            raise self.table(key).wrong("value", f"a whole number from {least} to {_MOST:,}", value)
-        return int(value)
-
-    def optional(self, key: str, unit: str) -> Figure | None:
+    def optional(self, key: str, unit: str, least: int = 0) -> Figure | None:
         """The figure at `key`, if it is there."""
-        return self.figure(key, unit) if key in self.values else None
+        return self.figure(key, unit, least) if key in self.values else None
 
     def _key(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key

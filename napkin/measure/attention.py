@@ -74,8 +74,8 @@ def constant(n: Node, sizes: Mapping[str, int]) -> float:
 
     from napkin.ir.evaluate import evaluate
 
-    if any(m.op == "scalar" for m in postorder([n])):
-        raise NotAttention("the scale of the scores is a scalar of the user")
+    free = all(m.op != "scalar" for m in postorder([n]))
+    _hold(free, "the scale of the scores is a scalar of the user")
     return float(np.asarray(evaluate([n], {}, sizes)[0]))
 
 
@@ -85,57 +85,57 @@ def attention_of(diagram: Diagram) -> Attention:
     Raises:
         NotAttention: it is something else; the message says what.
     """
-    if len(diagram.outputs) != 1:
-        raise NotAttention(f"it has {len(diagram.outputs)} outputs")
+    _hold(len(diagram.outputs) == 1, f"it has {len(diagram.outputs)} outputs")
     (output,) = diagram.outputs
     weights, value = _product(output.node, "softmax")
     parts = parts_of(weights, weights.args)
-    if len(parts) != 1:
-        raise NotAttention("its softmax goes over several arrays")
+    _hold(len(parts) == 1, "its softmax goes over several arrays")
     ((body, keys),) = parts
-    if set(keys) != set(over(output.node)):
-        raise NotAttention("what is summed is not what the softmax goes over")
+    same = set(keys) == set(over(output.node))
+    _hold(same, "what is summed is not what the softmax goes over")
     seen, scores = _masked(body)
     dots = [n for n in postorder([scores]) if n.op == "sum"]
-    if len(dots) != 1:
-        raise NotAttention(f"its scores have {len(dots)} products of queries and keys")
+    _hold(len(dots) == 1, f"its scores have {len(dots)} products of queries and keys")
     (dot,) = dots
-    if any(n.op == "input" for n in _outside(scores, dot)):
-        raise NotAttention("something is added to its scores")
+    beside = {*postorder([scores])} - {*postorder([dot])}
+    _hold(all(n.op != "input" for n in beside), "something is added to its scores")
     both = factors(dot.args[0])
-    if len(both) != 2 or len(over(dot)) != 1:
-        raise NotAttention("its scores are no product of two arrays over one axis")
+    one = len(both) == 2 and len(over(dot)) == 1
+    _hold(one, "its scores are no product of two arrays over one axis")
     key, query = sorted(both, key=lambda n: not set(keys) <= set(n.axes))
-    if not set(keys) <= set(key.axes) or set(keys) & set(query.axes):
-        raise NotAttention("its scores are no product of queries and keys")
+    apart = set(keys) <= set(key.axes) and set(keys).isdisjoint(query.axes)
+    _hold(apart, "its scores are no product of queries and keys")
     (depth,) = over(dot)
     batch = tuple(a for a in query.axes if a in key.axes and a != depth)
     ours = [a for a in query.axes if a not in batch and a != depth]
     queries = _queries(ours, seen)
     shared = tuple(a for a in ours if a not in queries)
     widths = [a for a in value.axes if a not in (*batch, *keys, *ours)]
-    wanted = {
-        "the keys": (set(key.axes), {*batch, *keys, depth}),
-        "the values": (set(value.axes), {*batch, *keys, *widths[:1]}),
-        "the result": (set(output.axes), {*batch, *shared, *queries, *widths[:1]}),
-    }
-    for what, (have, need) in wanted.items():
-        if have != need:
-            more = " ".join(sorted(have ^ need))
-            raise NotAttention(f"{what} and the others do not share the axes {more}")
-    if not widths:
-        raise NotAttention("its values have no axis of their own")
+    for what, have, need in (
+        ("the keys", key.axes, {*batch, *keys, depth}),
+        ("the values", value.axes, {*batch, *keys, *widths[:1]}),
+        ("the result", output.axes, {*batch, *shared, *queries, *widths[:1]}),
+    ):
+        more = " ".join(sorted(need ^ {*have}))
+        _hold(not more, f"{what} and the others do not share the axes {more}")
+    _hold(bool(widths), "its values have no axis of their own")
     return Attention(
         _place(diagram, query), _place(diagram, key), _place(diagram, value), output.axes,
         batch, shared, queries, tuple(keys), depth, widths[0], scores, dot, seen,
     )  # fmt: skip
 
 
+def _hold(holds: bool, otherwise: str) -> None:
+    """Say why a diagram is something else where a condition fails."""
+    if not holds:
+        raise NotAttention(otherwise)
+
+
 def _product(n: Node, op: str) -> tuple[Node, Node]:
     """The two factors of a sum of products, the one made by `op` first."""
     both = factors(n.args[0]) if n.op == "sum" else ()
-    if len(both) != 2 or sum(f.op == op for f in both) != 1:
-        raise NotAttention(f"its result is no sum of a {op} times an array")
+    one = len(both) == 2 and sum(f.op == op for f in both) == 1
+    _hold(one, f"its result is no sum of a {op} times an array")
     first, second = sorted(both, key=lambda f: f.op != op)
     return first, second
 
@@ -145,12 +145,6 @@ def _masked(body: Node) -> tuple[Node | None, Node]:
     if body.op == "where" and body.args[0].op == "keys" and body.args[2] is number(-math.inf):
         return body.args[0], body.args[1]
     return None, body
-
-
-def _outside(scores: Node, dot: Node) -> list[Node]:
-    """What the scores are made of but the product."""
-    inside = set(postorder([dot]))
-    return [n for n in postorder([scores]) if n not in inside]
 
 
 def _queries(ours: list[str], seen: Node | None) -> tuple[str, ...]:
@@ -166,7 +160,6 @@ def _place(diagram: Diagram, n: Node) -> tuple[int, tuple[str, ...]]:
     axes = n.axes
     while n.op == "rename":
         n = n.args[0]
-    if n.op != "input":
-        raise NotAttention("its queries, keys or values are computed")
+    _hold(n.op == "input", "its queries, keys or values are computed")
     named = [str(i.params[0]) for i in diagram.inputs]
     return named.index(str(n.params[0])), axes

@@ -97,7 +97,7 @@ def counted(
         command: of `napkin.measure.driver.command`, for the same plan.
         timeout: seconds; a run takes about twenty.
     """
-    return read_off(plan, profiled(command, timeout), arrays)
+    return read_off_each([plan], profiled(command, timeout), [arrays])[0]
 
 
 Launched = tuple[str, Mapping[str, float]]
@@ -156,11 +156,6 @@ def profile_of(out: str, err: str, status: int) -> Profile:
     if status:
         return Profile(found, said or f"it ended with status {status}")
     return Profile(found, "" if found else said)
-
-
-def read_off(plan: Plan, profile: Profile, arrays: Arrays | None = None) -> Counters:
-    """The counters of a plan that ran alone, beside its predictions."""
-    return read_off_each([plan], profile, [arrays])[0]
 
 
 def read_off_each(

@@ -158,13 +158,13 @@ ATTENTION: dict[str, Sequence[Any]] = {
 """Batch, key heads and query heads for each of them are `heads`."""
 
 
-def grouped_attention(keys: KeySet | None = None) -> Diagram:
-    """Grouped-query attention over one axis of tokens."""
+def grouped_attention(keys: str) -> Diagram:
+    """Grouped-query attention over one axis of tokens, with one of the key sets."""
 
     @diagram("q d, x d, x d -> q d")
     def attention(Q: Any, K: Any, V: Any) -> Any:
         S = contract(Q, K, over="d") * size("d") ** -0.5
-        return contract(softmax(S, over="x", keys=keys), V, over="x")
+        return contract(softmax(S, over="x", keys=KEYS[keys]()), V, over="x")
 
     return attention.weave("r", into="Q").weave("b g")
 
@@ -179,13 +179,9 @@ def attentions(quick: bool) -> list[Problem]:
         d = row["depth"]
         sizes = {"b": b, "g": g, "r": r, "q": q, "x": x, "d": d}
         title = f"{row['keys']}, b{b} g{g} r{r} q{q} x{x} d{d}"
-        make = partial(_attention, row["keys"])
+        make = partial(grouped_attention, row["keys"])
         out.append(Problem("attention", title, make, sizes, row["dtype"], row["layout"]))
     return out
-
-
-def _attention(keys: str) -> Diagram:
-    return grouped_attention(KEYS[keys]())
 
 
 WINDOWS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
@@ -213,7 +209,7 @@ def neighborhoods(quick: bool) -> list[Problem]:
     chosen = ("line, causal", "plane, strided", "plane, mixed") if quick else tuple(WINDOWS)
     return [
         Problem(
-            "neighborhood", name, partial(_neighborhood, name), _tokens(name), dtype,
+            "neighborhood", name, Windowed(WINDOWS[name][1]).diagram, _tokens(name), dtype,
             "inside" if dtype == "fp32" else "plain",
         )
         for name in chosen
@@ -223,20 +219,7 @@ def neighborhoods(quick: bool) -> list[Problem]:
 
 def _tokens(name: str) -> dict[str, int]:
     layout, _ = WINDOWS[name]
-    return {f"{a}{i}": n for a in "qx" for i, n in enumerate(layout)} | {"h": 2, "d": 64}
-
-
-def _neighborhood(name: str) -> Diagram:
-    layout, window = WINDOWS[name]
-    q, x = (" ".join(f"{a}{i}" for i in range(len(layout))) for a in "qx")
-    keys = neighborhood(**window, queries=q, keys=x)
-
-    @diagram(f"{q} h d, {x} h d, {x} h d -> {q} h d", name=f"na{len(layout)}d")
-    def attend(Q: Any, K: Any, V: Any) -> Any:
-        S = contract(Q, K, over="d") * size("d") ** -0.5
-        return contract(softmax(S, over=x, keys=keys), V, over=x)
-
-    return attend
+    return {f"{a}{i}": n for a in "qx" for i, n in enumerate(layout)} | {"b": 1, "h": 2, "d": 64}
 
 
 CALLED: dict[str, Sequence[Any]] = {
@@ -308,7 +291,7 @@ def _call(
 def streams() -> list[Problem]:
     """Two launches at once, on two streams, of kernels that share nothing."""
     attention = Problem(
-        "two streams", "attention", partial(_attention, "all keys"),
+        "two streams", "attention", partial(grouped_attention, "all keys"),
         {"b": 1, "g": 4, "r": 2, "q": 2000, "x": 2000, "d": 64}, how="streams",
     )  # fmt: skip
     product = Problem(

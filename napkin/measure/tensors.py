@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -56,29 +55,27 @@ def drawn(
         if len(shape) > 1 and not (layout == "transposed" and turned):
             order, turned = _order(layout, len(shape)), True
         if n.kind == "real":
-            made = _empty(shape, DTYPES[own], device, order, layout == "inside")
-            wide = DTYPES["fp32"] if own == "fp8" else made.dtype  # which has no random numbers
-            values, span = (
-                torch.empty(shape, dtype=wide, device=device),
-                (ranges or {}).get(str(n.params[0])),
-            )
-            if span is None:
-                values.normal_(generator=generator)
-            else:
-                values.uniform_(*span, generator=generator)
-            made.copy_(values)
+            values = _reals(shape, own, generator, (ranges or {}).get(str(n.params[0])))
         else:
-            values: Any = (
-                whole_numbers(diagram, n, shape, sizes, rng)
-                if n.kind == "int"
-                else rng.integers(0, 2, size=shape)
-            )
-            values = pack(values, own) if own in PACKED else values
-            shape = list(values.shape)
-            made = _empty(shape, DTYPES[own], device, order, layout == "inside")
-            made.copy_(torch.from_numpy(np.asarray(values)))
-        out.append(made)
+            if n.kind == "int":
+                whole = whole_numbers(diagram, n, shape, sizes, rng)
+            else:
+                whole = rng.integers(0, 2, size=shape)
+            values = torch.from_numpy(np.asarray(pack(whole, own) if own in PACKED else whole))
+        made = _empty(values.shape, DTYPES[own], device, order, layout == "inside")
+        out.append(made.copy_(values))
     return out
+
+
+def _reals(
+    shape: Sequence[int], dtype: str, generator: torch.Generator, span: tuple[float, float] | None
+) -> torch.Tensor:
+    """Normal numbers, or even ones in a span."""
+    wide = DTYPES["fp32" if dtype == "fp8" else dtype]  # torch draws none in 8 bits
+    values = torch.empty(shape, dtype=wide, device=generator.device)
+    if span is None:
+        return values.normal_(generator=generator)
+    return values.uniform_(*span, generator=generator)
 
 
 def _order(layout: str, dims: int) -> list[int] | None:

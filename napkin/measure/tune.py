@@ -30,11 +30,6 @@ class Candidate:
     measured_place: int | None = None
     note: str = ""
 
-    @property
-    def predicted_us(self) -> float:
-        """Predicted time."""
-        return self.choice.time.seconds * 1e6
-
     def to_json(self) -> dict[str, Any]:
         """The candidate as plain data."""
         m = self.measured
@@ -137,7 +132,7 @@ def measured(
 
     from napkin.check.verdict import on_device
     from napkin.measure.tensors import drawn, poison
-    from napkin.measure.values import errors
+    from napkin.measure.values import Errors, errors
     from napkin.torch.run import opened
 
     at = next(i for i, p in enumerate(plan.kernels) if p.choice is k.choice)
@@ -163,7 +158,7 @@ def measured(
             continue
         found = {o: known[t] for o, t in outputs.items()}
         if right:  # both are within the limit of what is exact
-            off = max(_gap(found[o], right[o]) for o in outputs)
+            off = max(Errors().add(found[o], right[o]).relative for o in outputs)
             good = off <= 2 * limit
         else:
             off = max(errors(plan, found, tensors, plan.sizes).values())
@@ -175,11 +170,3 @@ def measured(
             notes[i] = f"its results are off by {off:.1e}"
     times = {int(i): sample for i, sample in interleaved(calls, seconds).items()}
     return placed(k.name, choices, times, notes)
-
-
-def _gap(found: Any, wanted: Any) -> float:
-    from napkin.measure.values import Errors
-
-    total = Errors()
-    total.add(found, wanted)
-    return total.relative

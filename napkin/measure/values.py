@@ -32,13 +32,13 @@ class Errors:
     scale: float = 0.0
     special: bool = False
 
-    def add(self, found: torch.Tensor, wanted: torch.Tensor) -> None:
+    def add(self, found: torch.Tensor, wanted: torch.Tensor) -> Errors:
         """Take one part in."""
         dtype = REAL.get(found.dtype, "")
         found, wanted = found.to(torch.float64), wanted.to(torch.float64)
         if found.shape != wanted.shape:
             self.special = True
-            return
+            return self
         if dtype in LARGEST:
             most = LARGEST[dtype]
             past = torch.isfinite(wanted) & (wanted.abs() >= NEAR * most)
@@ -48,11 +48,12 @@ class Errors:
         same = (found == wanted) | (found.isnan() & wanted.isnan())
         if bool((~finite & ~same).any()) or bool((finite & ~torch.isfinite(found)).any()):
             self.special = True
-            return
+            return self
         wanted = torch.where(finite, wanted, 0.0)
         found = torch.where(finite, found, 0.0)
         self.gap += float((found - wanted).square().sum())
         self.scale += float(wanted.square().sum())
+        return self
 
     @property
     def relative(self) -> float:

@@ -94,7 +94,7 @@ def _derivation(plan: Plan, kernels: list[PlannedKernel]) -> list[str]:
         lines += _wrapped(f"  M = {k.M}")
         lines += _wrapped(f"  bound = {k.bound}")
         for n in k.program.constants:
-            name = next(a.name for a in k.written.arguments if a.of is n)
+            name = next(a.name for a in k.written.entry.arguments if a.of is n)
             lines += _wrapped(f"  {name} = {text(n, {})}")
     return lines
 

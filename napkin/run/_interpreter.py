@@ -25,7 +25,7 @@ from napkin.run._formats import teach_formats
 from napkin.run._memory import BadAccess, Memory
 from napkin.run._source import find, load
 from napkin.run._speed import shorten
-from napkin.run._wire import Block, Landing, Launch, Packed
+from napkin.run._wire import Landing, Launch, Packed
 from napkin.run.formats import CODED, element
 from napkin.run.worker import KernelError, OutOfBounds
 
@@ -48,10 +48,10 @@ def handle(launch: Launch) -> Landing:
         raise _explain(error, launch, str(module.__file__)) from None
     written = {name for (name, direction) in _memory.bytes if direction != "read"}
     contents = {name: _memory.contents(name) for name in written}
-    return Landing(tuple(bound), dict(_memory.bytes), contents)
+    return Landing(tuple(bound), _memory.bytes, contents)
 
 
-def _bind(kernel: Any, launch: Launch) -> dict[str, Packed | Block | int | float]:
+def _bind(kernel: Any, launch: Launch) -> dict[str, Packed | int | float]:
     """The run-time parameters by name; refuses a call that Triton's launcher would refuse."""
     parameters = inspect.signature(kernel.fn).parameters
     unknown = [name for name in launch.constexprs if name not in parameters]
@@ -73,12 +73,11 @@ def _bind(kernel: Any, launch: Launch) -> dict[str, Packed | Block | int | float
     return dict(zip(free, launch.args, strict=False))
 
 
-def _argument(name: str, value: Packed | Block | int | float) -> Any:
+def _argument(name: str, value: Packed | int | float) -> Any:
     """A parameter's value as the interpreter holds it."""
     if isinstance(value, Packed):
-        return _pointer(_memory.place(name, value), value.dtype)
-    if isinstance(value, Block):
-        return _descriptor(name, value)
+        pointer = _pointer(_memory.place(name, value), value.dtype)
+        return _descriptor(name, value, pointer) if value.block else pointer
     if isinstance(value, bool):
         return _scalar(value, np.bool_, tl.int1)
     if isinstance(value, float):
@@ -121,18 +120,17 @@ def _pointer(address: int, dtype: str) -> Any:
     return _scalar(address, np.uint64, tl.pointer_type(target))
 
 
-def _descriptor(name: str, block: Block) -> Any:
-    array = block.array
+def _descriptor(name: str, array: Packed, base: Any) -> Any:
     itemsize = np.dtype(array.storage).itemsize
     strides = [_scalar(step // itemsize, np.int64, tl.int64) for step in array.strides]
     if array.strides[-1] != itemsize:
         raise InputError(f"the last stride of descriptor {name} must be 1")
     strides[-1] = tl.constexpr(1)
     return interpreter.interpreter_semantic.make_tensor_descriptor(
-        base=_pointer(_memory.place(name, array), array.dtype),
+        base=base,
         shape=[_scalar(size, np.int32, tl.int32) for size in array.shape],
         strides=strides,
-        block_shape=[tl.constexpr(size) for size in block.shape],
+        block_shape=[tl.constexpr(size) for size in array.block],
         padding_option="zero",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ class Packed:
         first: bytes from the start of `raw` to the first element.
         misalignment: bytes of the first element past a 256-byte boundary.
         raw: the bytes from the lowest to the highest element, gaps included.
+        block: of a host-side descriptor, what it moves at once; () for a pointer.
     """
 
     dtype: str
@@ -31,30 +33,24 @@ class Packed:
     first: int
     misalignment: int
     raw: np.ndarray
+    block: tuple[int, ...] = ()
 
     def view(self, raw: np.ndarray) -> np.ndarray:
         """The elements inside `raw`, bytes laid out as this array's own."""
         return np.ndarray(self.shape, np.dtype(self.storage), raw, self.first, self.strides)
 
 
-def pack(data: np.ndarray, dtype: str, misalignment: int) -> Packed:
+def pack(data: np.ndarray, dtype: str, misalignment: int, block: tuple[int, ...] = ()) -> Packed:
     """`data` as bytes; the gaps between its elements hold ones, NaN as a float."""
     reach = [(size - 1) * step for size, step in zip(data.shape, data.strides, strict=True)]
     first = -sum(min(each, 0) for each in reach)
     extent = first + sum(max(each, 0) for each in reach) + data.itemsize if data.size else 0
     raw = np.full(max(extent, 1), 0xFF, np.uint8)[:extent]
-    packed = Packed(dtype, data.dtype.str, data.shape, data.strides, first, misalignment, raw)
+    laid = data.dtype.str, data.shape, data.strides, first, misalignment
+    packed = Packed(dtype, *laid, raw, block)
     if data.size:
         packed.view(raw)[...] = data
     return packed
-
-
-@dataclass(frozen=True)
-class Block:
-    """A host-side descriptor of `array` that moves blocks of `shape`."""
-
-    array: Packed
-    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ class Launch:
         path: where the file is, for messages; None when there is only the text.
         kernel: the kernel's name in it.
         grid: programs along each of at most three axes.
-        args: what the run-time parameters are bound to, in order. A `Block` is a descriptor.
+        args: what the run-time parameters are bound to, in order.
         constexprs: what the compile-time parameters are bound to.
     """
 
@@ -74,7 +70,7 @@ class Launch:
     path: str | None
     kernel: str
     grid: tuple[int, ...]
-    args: tuple[Packed | Block | int | float, ...]
+    args: tuple[Packed | int | float, ...]
     constexprs: Mapping[str, object]
 
 
@@ -84,12 +80,12 @@ class Landing:
 
     Attributes:
         names: the parameter that each of the launch's `args` was bound to.
-        bytes: bytes moved by (parameter, ``"read"`` or ``"write"``).
+        bytes: bytes moved by (parameter, ``"read"``, ``"write"`` or ``"add"``).
         contents: the new bytes of each array that was written.
     """
 
     names: tuple[str, ...]
-    bytes: dict[tuple[str, str], int]
+    bytes: Counter[tuple[str, str]]
     contents: dict[str, np.ndarray]
 
 

@@ -102,7 +102,6 @@ def to_device(
     dtype: str,
     *,
     order: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
 ) -> DeviceArray:
     """Round `values` to nearest even in the format `dtype` and lay them out in memory.
 
@@ -110,12 +109,11 @@ def to_device(
         values: the numbers, usually float64.
         dtype: the number format to store.
         order: the axes from the slowest to the fastest in memory; row-major when not given.
-        strides: in elements, one for each axis, in place of `order`; may leave gaps.
     """
     values = np.asarray(values)
     if dtype in HALVES:
         values = pack(values, HALVES[dtype])
-    array = empty(values.shape, dtype, order=order, strides=strides)
+    array = empty(values.shape, dtype, order=order)
     if array.dtype in CODED:
         array.data[...] = encode(values, array.dtype)
     else:
@@ -124,37 +122,17 @@ def to_device(
     return array
 
 
-def empty(
-    shape: Sequence[int],
-    dtype: str,
-    *,
-    order: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> DeviceArray:
+def empty(shape: Sequence[int], dtype: str, *, order: Sequence[int] | None = None) -> DeviceArray:
     """An array that holds poison: NaN, or for integers the value farthest below zero.
 
     `shape` is that of `data`. Launch a kernel on it, and whatever the kernel did not write shows.
-    `order` and `strides` are those of `to_device`. Booleans have no value to spare and start as
-    True.
+    `order` is that of `to_device`. Booleans have no value to spare and start as True.
     """
-    shape, storage = tuple(shape), STORAGE[known(dtype)]
-    if strides is None:
-        axes = tuple(range(len(shape))) if order is None else tuple(order)
-        if sorted(axes) != list(range(len(shape))):
-            raise InputError(f"order {axes} must name each of the {len(shape)} axes once")
-        steps = [0] * len(shape)
-        step = 1
-        for axis in reversed(axes):
-            steps[axis] = step
-            step *= max(shape[axis], 1)
-    else:
-        steps = list(strides)
-        if len(steps) != len(shape) or any(step < 0 for step in steps):
-            raise InputError(f"strides {steps} must give a step >= 0 for each of {shape}")
-    extent = 1 + sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
-    buffer = np.full(max(extent, 1), _poison(dtype), dtype=storage)
-    data = np.ndarray(shape, storage, buffer, 0, [step * storage.itemsize for step in steps])
-    return DeviceArray(data, dtype)
+    axes = list(range(len(shape)) if order is None else order)
+    if sorted(axes) != list(range(len(shape))):
+        raise InputError(f"order {axes} must name each of the {len(shape)} axes once")
+    data = np.full([shape[a] for a in axes], _poison(dtype), STORAGE[known(dtype)])
+    return DeviceArray(data.transpose([axes.index(a) for a in range(len(axes))]), dtype)
 
 
 def _poison(dtype: str) -> object:

@@ -6,14 +6,14 @@ of its array arguments that are copied back when it is done. It needs no GPU and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from napkin.errors import InputError
-from napkin.run._wire import Block, Landing, Launch, Packed, pack
+from napkin.run._wire import Landing, Launch, Packed, pack
 from napkin.run.arrays import Descriptor, DeviceArray, as_device
 from napkin.run.worker import Worker, worker
 
@@ -23,38 +23,10 @@ Argument = DeviceArray | Descriptor | np.ndarray | int | float
 _LIMITS = (2**31 - 1, 65535, 65535)  # programs along each axis of a CUDA grid
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """The bytes that a launch moved, over all its programs.
-
-    Every lane of an access that its mask leaves on counts its element's bytes, each time. Atomic
-    additions are counted by themselves, other atomics as a read and a write.
-
-    Attributes:
-        bytes: bytes by (parameter, ``"read"``, ``"write"`` or ``"add"``); what never happened is
-            left out.
-        programs: how many programs ran.
-    """
-
-    bytes: Mapping[tuple[str, str], int]
-    programs: int
-
-    def read(self, name: str) -> int:
-        """Bytes read from the parameter `name`."""
-        return self.bytes.get((name, "read"), 0)
-
-    def written(self, name: str) -> int:
-        """Bytes written to the parameter `name`."""
-        return self.bytes.get((name, "write"), 0)
-
-    def added(self, name: str) -> int:
-        """Bytes of what is added to the parameter `name`."""
-        return self.bytes.get((name, "add"), 0)
-
-    @property
-    def total(self) -> int:
-        """Bytes moved in all directions."""
-        return sum(self.bytes.values())
+Traffic = Counter[tuple[str, str]]
+"""The bytes that a launch moved, over all its programs, by (parameter, ``"read"``, ``"write"`` or
+``"add"``). Every lane of an access that its mask leaves on counts its element's bytes, each time.
+Atomic additions are counted by themselves, other atomics as a read and a write."""
 
 
 def run(
@@ -93,15 +65,15 @@ def run(
     launch = Launch(text, path, kernel, sizes, packed, dict(constexprs))
     landing: Landing = start().call(launch, timeout)
     named = {
-        name: (array, _packed(sent))
+        name: (array, sent)
         for name, array, sent in zip(landing.names, arrays, packed, strict=True)
-        if array is not None
+        if array is not None and isinstance(sent, Packed)
     }
     for name, raw in landing.contents.items():
         array, sent = named[name]
         _refuse_sharing(name, array, {other: each for other, (each, _) in named.items()})
         array.data[...] = sent.view(raw)
-    return Traffic(landing.bytes, int(np.prod(sizes)))
+    return landing.bytes
 
 
 def start() -> Worker:
@@ -134,10 +106,10 @@ def _array(arg: Argument) -> DeviceArray | None:
     return as_device(arg) if isinstance(arg, (DeviceArray, np.ndarray)) else None
 
 
-def _pack(arg: Argument, array: DeviceArray | None) -> Packed | Block | int | float:
+def _pack(arg: Argument, array: DeviceArray | None) -> Packed | int | float:
     if array is not None:
-        packed = pack(array.data, array.dtype, array.misalignment)
-        return Block(packed, tuple(arg.block_shape)) if isinstance(arg, Descriptor) else packed
+        block = tuple(arg.block_shape) if isinstance(arg, Descriptor) else ()
+        return pack(array.data, array.dtype, array.misalignment, block)
     if isinstance(arg, (bool, np.bool_)):
         return bool(arg)
     if isinstance(arg, (int, np.integer)):
@@ -145,13 +117,6 @@ def _pack(arg: Argument, array: DeviceArray | None) -> Packed | Block | int | fl
     if isinstance(arg, (float, np.floating)):
         return float(arg)
     raise InputError(f"a kernel takes arrays, ints and floats, not {type(arg).__name__}")
-
-
-def _packed(sent: Packed | Block | int | float) -> Packed:
-    if isinstance(sent, Block):
-        return sent.array
-    assert isinstance(sent, Packed)
-    return sent
 
 
 def _refuse_sharing(name: str, array: DeviceArray, others: Mapping[str, DeviceArray]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +12,10 @@ from napkin.ir.storage import storage_type
 from napkin.ir.types import STORAGE
 from napkin.lower.launch import Launch
 from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
-from napkin.run.interpret import Argument
+from napkin.run.interpret import Argument, Traffic
 from napkin.run.interpret import run as interpret
 from napkin.run.recipe import Recipe, Step
 from napkin.run.warpgroups import run_cta
-
-if TYPE_CHECKING:
-    from napkin.count.traffic import Direction
 
 SPELLING = {name: s.format for name, s in STORAGE.items()}
 """Storage types as number formats (`napkin.run.formats`)."""
@@ -37,7 +33,7 @@ class Ran:
     """
 
     tensors: Mapping[str, DeviceArray]
-    moved: tuple[Mapping[tuple[str, Direction], int], ...]
+    moved: tuple[Traffic, ...]
     described: tuple[bool, ...]
     specialised: tuple[bool, ...]
 
@@ -80,36 +76,27 @@ def run_recipe(
     sizes = recipe.full(sizes)
     for t in recipe.stored:
         tensors[t.name] = empty([sizes[a] for a in t.axes], SPELLING[t.dtype])
-    moved: list[Mapping[tuple[str, Direction], int]] = []
+    moved: list[Traffic] = []
     described: list[bool] = []
     specialised: list[bool] = []
     for step in recipe.steps:
         strides = {t: tensors[t].strides for t in step.binding.values()}
         cta = step.launch_specialised(sizes, scalars, strides) if warpgroups else None
         call = cta or step.launch(sizes, scalars, strides)
-        counted: dict[tuple[str, Direction], int] = {}
+        counted = Traffic()
         for name in step.added:
             tensors[name].data[...] = 0
-            if tensors[name].data.size:
-                counted[name, "write"] = tensors[name].data.nbytes
+            counted[name, "write"] += tensors[name].data.nbytes
         if call.grid:
             args = [_bound_to(a, call, step, tensors) for a in call.order]
-            name, grid = step.entry.name, (call.grid,)
+            name = step.entry.name
             if cta is not None:
                 traffic = run_cta(recipe.warpgroups, name, call.grid, args, call.constexprs)
             else:
-                traffic = interpret(recipe.source, name, grid, args, call.constexprs)
-            for argument in call.tensors:
-                key = step.tensor(argument, call)
-                every: dict[Direction, int] = {
-                    "read": traffic.read(argument),
-                    "write": traffic.written(argument),
-                    "add": traffic.added(argument),
-                }
-                for direction, count in every.items():
-                    if count:
-                        counted[key, direction] = counted.get((key, direction), 0) + count
-        moved.append(counted)
+                traffic = interpret(recipe.source, name, (call.grid,), args, call.constexprs)
+            for (argument, direction), count in traffic.items():
+                counted[step.tensor(argument, call), direction] += count
+        moved.append(+counted)
         described.append(bool(call.boxes))
         specialised.append(cta is not None)
     return Ran(tensors, tuple(moved), tuple(described), tuple(specialised))

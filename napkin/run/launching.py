@@ -201,10 +201,7 @@ class Described:
 
 
 def described(
-    laid: tuple[list[int], list[int]],
-    box: TmaBox,
-    in_gluon: bool = False,
-    dtype: torch.dtype = torch.float16,
+    laid: tuple[list[int], list[int]], box: TmaBox, in_gluon: bool, dtype: torch.dtype
 ) -> Described:
     """A descriptor of a tensor with this shape and these strides; shape, strides and box are
     checked.

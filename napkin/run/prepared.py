@@ -13,7 +13,7 @@ import torch
 from napkin.diagram.diagram import Diagram
 from napkin.ir.storage import storage_type
 from napkin.ir.types import STORAGE
-from napkin.lower.launch import ROW_BYTES
+from napkin.lower.launch import ROW_BYTES, contiguous
 from napkin.run.cache_folder import module_of
 from napkin.run.launching import Arguments, Described, Launch, current_stream, described
 from napkin.run.recipe import Recipe, Step
@@ -193,7 +193,7 @@ class OnCuda:
 
     def again(self, arrays: Sequence[torch.Tensor]) -> Callable[[], None]:
         """A function that launches on these tensors, into the same outputs each time."""
-        calls = self.calls(arrays)
+        calls = self.on(self.tensors(arrays))
 
         def launch() -> None:
             with torch.cuda.device(self.device):
@@ -202,12 +202,9 @@ class OnCuda:
 
         return launch
 
-    def calls(self, arrays: Sequence[torch.Tensor]) -> list[Callable[[], Any]]:
-        """The launches on these tensors, for the device that is current, on its stream then."""
-        return self.on(self.tensors(arrays))
-
     def on(self, tensors: Sequence[torch.Tensor]) -> list[Callable[[], Any]]:
-        """The launches on all of their tensors, as `tensors` makes them."""
+        """The launches on all of their tensors, as `tensors` makes them, for the device that is
+        current, on its stream then."""
 
         def launch(one: Launch, arguments: Arguments) -> None:
             one(arguments, current_stream(self.device.index))
@@ -270,12 +267,7 @@ def _warn_once() -> None:
 
 def row_major(shape: Sequence[int]) -> Layout:
     """The layout of a tensor whose last axis is contiguous, and so on."""
-    out: list[int] = []
-    step = 1
-    for n in reversed(shape):
-        out.insert(0, step)
-        step *= max(n, 1)
-    return tuple(shape), tuple(out)
+    return tuple(shape), contiguous(shape)
 
 
 def passed(shape: Sequence[int]) -> Layout:
@@ -284,4 +276,4 @@ def passed(shape: Sequence[int]) -> Layout:
     *outer, last = shape or (1,)
     if last < LONG:
         return row_major(shape)
-    return tuple(shape), row_major([*outer, -(-last // ROW_BYTES) * ROW_BYTES])[1]
+    return tuple(shape), contiguous([*outer, -(-last // ROW_BYTES) * ROW_BYTES])

@@ -15,7 +15,6 @@ from __future__ import annotations
 import ast
 import builtins
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -77,7 +76,7 @@ def run_cta(
         raise
     except Exception as error:
         raise KernelError(f"kernel {kernel}: {type(error).__name__}: {error}") from error
-    return Traffic(dict(run.moved), grid)
+    return +run.moved  # what moved nothing is left out
 
 
 class Barrier:
@@ -117,7 +116,7 @@ class _Run:
 
     def __init__(self, grid: int) -> None:
         self.pid, self.grid = 0, grid
-        self.moved: Counter[tuple[str, str]] = Counter()
+        self.moved = Traffic()
         self.condition = threading.Condition()
         self.own = threading.local()
         mbarrier = SimpleNamespace(

@@ -140,7 +140,7 @@ def test_what_the_weight_of_a_cluster_is(napkin: Callable[..., Any]) -> None:
     h100 = machine("h100")
     through = ("--through", "dram,cluster:2,shared")
     shown = " ".join(napkin("cost", "matmul", "--levels", *through).out.split())
-    passed = h100.links("shared")[0].rate.value
+    passed = h100.links("shared")[2].rate.value
     weight = 1 / h100.dram_rate - 1 / passed
     assert f"cluster:2 dram-l2, l2-shared {1e-12 / weight:.3g} " in shown
     said = "cluster:2: every byte into it crosses dram-l2, l2-shared once, and is then passed on"

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from visited_chunks import chunks
 
 import napkin as nk
 from napkin.count.factors import MARKED, most, summed, summed_outside
 from napkin.count.shares import longest, positions, share, visiting
-from napkin.count.visited import chunks, hulls, members, read
+from napkin.count.visited import hulls, members, read
 from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare

@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from visited_chunks import chunks as visited_chunks
 
 from napkin.algebra.fold import Emit, Pass
 from napkin.algebra.law import advance, chunk_of, start
 from napkin.count.memory import alive
 from napkin.count.traffic import Direction
-from napkin.count.visited import chunks as visited_chunks
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
 from napkin.ir.evaluate import Array, aligned, aligned_to, evaluate, needs
 from napkin.ir.node import CONSTANTS, REDUCTIONS, Node, over, postorder

@@ -75,7 +75,7 @@ def _ran(
     source = text or f"{imports(written.source)}\n\n{written.source}"
     moved = run_cta(source, written.entry.name, call.grid, args, call.constexprs)
     found = [tensors[o.name].to_float64() for o in diagram.outputs]
-    names = {(k.binding[call.tensors[a]], way): n for (a, way), n in moved.bytes.items()}
+    names = {(k.binding[call.tensors[a]], way): n for (a, way), n in moved.items()}
     return found, wanted, names
 
 

@@ -123,7 +123,7 @@ def test_values_and_bytes(diagram: Diagram, sizes: dict[str, int], tiles: dict[s
     (added,) = cta.program.kernel.added
     if diagram is FULL:  # once for the keys of all warpgroups
         times = -(-sizes["x"] // (2 * tiles["x"]))
-        assert moved.added(added) == 4 * times * sizes["h"] * sizes["q"] * sizes["d"]
+        assert moved[added, "add"] == 4 * times * sizes["h"] * sizes["q"] * sizes["d"]
 
 
 @pytest.mark.parametrize(

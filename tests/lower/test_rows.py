@@ -58,7 +58,7 @@ def test_lengths_of_small_tiles_have_none() -> None:
     """Labels and losses go along n, one for each row of logits: other lengths of n ask for no other
     kernel."""
     plan = nk.derive(load("cross_entropy"), on="h100", sizes={"n": 1000, "v": 5000})
-    kinds = {a.name for a in plan.kernels[0].written.arguments if a.kind == "step"}
+    kinds = {a.name for a in plan.kernels[0].written.entry.arguments if a.kind == "step"}
     assert kinds == {"STEP_V"}
 
 

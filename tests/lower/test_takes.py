@@ -203,7 +203,7 @@ def test_the_source_says_where_it_reads() -> None:
     (k,) = nk.derive(relative, dtype="bf16").kernels
     assert "B_p = tl.minimum(" in k.written.source
     assert "B_base + B_p * B_stride_p" in k.written.source
-    assert "size_p" in [a.name for a in k.written.arguments]
+    assert "size_p" in [a.name for a in k.written.entry.arguments]
 
 
 @nk.diagram("h q d, h x d, h x d, c:int -> h q d")

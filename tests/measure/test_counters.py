@@ -11,7 +11,15 @@ import pytest
 import napkin as nk
 from napkin.diagram.library import load
 from napkin.measure import counters
-from napkin.measure.counters import counted, parse, profile_of, read_off, read_off_each
+from napkin.measure.counters import (
+    Arrays,
+    Counters,
+    Profile,
+    counted,
+    parse,
+    profile_of,
+    read_off_each,
+)
 from napkin.measure.sanitize import judged, sanitized
 from napkin.plan.plan import Plan
 
@@ -40,6 +48,11 @@ def printed(*plans: Plan, scale: float = 1.0) -> str:
             for m, v in zip(counters.METRICS, values, strict=True)
         ]
     return "\n".join([*lines, "==PROF== Disconnected from process 77"])
+
+
+def read_off(plan: Plan, profile: Profile, arrays: Arrays | None = None) -> Counters:
+    """The counters of a plan that ran alone."""
+    return read_off_each([plan], profile, [arrays])[0]
 
 
 @pytest.fixture(scope="module")

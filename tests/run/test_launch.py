@@ -89,7 +89,7 @@ def test_a_launch_that_hangs_or_dies_leaves_the_next_one_well() -> None:
         run(HEADER + forever, "k", (1,), [X4], {}, timeout=0.5)
     with pytest.raises(KernelError, match=r"the process that runs the kernel died \(SIGABRT\)"):
         run("import os\nos.abort()\n", "k", (1,), [X4], {})
-    assert run_text(FILL, [X4.copy()], n=4).written("X") == 16
+    assert run_text(FILL, [X4.copy()], n=4)["X", "write"] == 16
 
 
 def test_the_users_process_is_left_alone() -> None:
@@ -116,7 +116,7 @@ def test_it_runs_without_torch(tmp_path: Path) -> None:
         x, out = np.ones((8, 16), np.float32), np.zeros((8, 16), np.float32)
         kernels = Path({str(KERNELS)!r}) / "descriptors.py"
         blocks = dict(BLOCK_R=8, BLOCK_C=16)
-        print(run(kernels, "copy_device", (1, 1), [x, out, 8, 16], blocks).total, out.sum())
+        print(run(kernels, "copy_device", (1, 1), [x, out, 8, 16], blocks).total(), out.sum())
         types = specialise(dict(X=x, Out=out, rows=8, cols=16))
         (found,) = resources_many([Job(kernels, "copy_device", types.signature, blocks)])
         print(found.registers > 0)

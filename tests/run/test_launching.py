@@ -82,7 +82,7 @@ def test_a_launch_is_that_of_triton(depth: int, calls: list[Any]) -> None:
 
 def test_what_a_descriptor_stands_for_is_set_to_zero_before() -> None:
     sums = torch.ones(16, 32)
-    box = described(row_major(sums.shape), TmaBox((0, 1), (16, 32)), dtype=sums.dtype)
+    box = described(row_major(sums.shape), TmaBox((0, 1), (16, 32)), False, sums.dtype)
     made = Launch(None, 0, [None], [(0, 0, box)], {}, {}, zeros=[0])
     made(made.bound([sums]), STREAM)
     assert not sums.any()

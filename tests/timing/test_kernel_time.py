@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from visited_chunks import chunks
 
 import napkin as nk
 from napkin.count.crossing import CacheTraffic
 from napkin.count.matrix_products import links
 from napkin.count.shares import longest, share
-from napkin.count.visited import chunks
 from napkin.diagram.library import load
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import Figure, machine

@@ -98,14 +98,12 @@ def loads(r: Rings) -> list[ast.stmt]:
     out.append(r.each_warpgroup([r.own(), *held]))
     out.append(r.first())
     for loop in r.program.loops:
-        head, (slot, phase) = r.loops.head(loop), scope.slot()
-        body = [*head.find, *r.loops.starts(r.program.kernel.stream.axes), *r.slots()]
+        body, (slot, phase) = r.slots(), scope.slot()
         for n in cta.streamed:
             parity = sx.binary(1, "-", phase)
             body.append(r.wait(scope.free(tensor_of(n)), slot, parity))
             body += _ask(r, n, slot)
-        out += [comment(r.loops.title(loop)), *head.before]
-        out.append(r.over(head, [*body, r.next()]))
+        out += r.over_chunks(loop, body)
     return out
 
 
@@ -113,8 +111,7 @@ def adds(r: Rings) -> list[ast.stmt]:
     """What the warp does that adds the sums of chunks to memory, in bulk."""
     scope, out = r.scope, [r.index_type(), r.first()]
     for loop in r.program.loops:
-        head = r.loops.head(loop)
-        body = [*head.find, *r.loops.starts(r.program.kernel.stream.axes)]
+        body = list[ast.stmt]()
         for x in r.cta.crossing:
             axes = in_box(r.program.adds[x.tensor], r.program.tiles)
             at = sx.tuple_of(corner(r.emitter, a) for a in axes)
@@ -125,8 +122,7 @@ def adds(r: Rings) -> list[ast.stmt]:
                 ast.Expr(sx.call("tma.store_wait", 0)),
                 r.arrive(scope.free(x.tensor), 0),
             ]
-        out += [comment(r.loops.title(loop)), *head.before]
-        out.append(r.over(head, [*body, r.next()]))
+        out += r.over_chunks(loop, body)
     return out
 
 

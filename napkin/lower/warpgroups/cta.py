@@ -21,6 +21,7 @@ from napkin.algebra.terms import is_read
 from napkin.ir.node import Node, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.lower.descriptors import ITEM, lines
+from napkin.lower.divisibility import tensor_axes
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.launch import in_box
 from napkin.lower.program import Loop, Program, moving_terms
@@ -161,6 +162,11 @@ class SpecialisedCta:
         dots = (dot_of(self.program, n) for n in postorder(loop.steps.values()))
         return tuple(d for d in dots if d and self.program.boxes.keys() >= set(d.parts))
 
+    @cached_property
+    def first(self) -> set[Node]:
+        """The boxes of these products."""
+        return {p for d in self.leading for p in d.parts}
+
     def delayed(self, loop: Loop) -> tuple[Delayed, ...]:
         """The states of a loop that only add a product of computed rows to what they were: they
         take it up one chunk later."""
@@ -194,12 +200,8 @@ class SpecialisedCta:
         for cut, part in enumerate(
             [(rows // self.groups, columns), (rows, columns // self.groups)]
         ):
-            if (
-                part[0]
-                and part[0] % ROWS == 0
-                and part[1] % PART_COLUMNS == 0
-                and part[1] <= WIDEST
-            ):
+            whole = part[0] and part[0] % ROWS == 0 and part[1] % PART_COLUMNS == 0
+            if whole and part[1] <= WIDEST:
                 return Crossed(tensor, dot, cut, part)
         return None
 
@@ -247,16 +249,13 @@ class SpecialisedCta:
     @cached_property
     def streamed(self) -> tuple[Node, ...]:
         """Boxes that every chunk brings: those of its first products, then the others."""
-        first = {p for d in self.leading for p in d.parts}
-        carried = self.program.kernel.stream.carried
-        moving = [n for n in self.program.boxes if carried(n.axes)]
-        return tuple(sorted(moving, key=lambda n: n not in first))
+        moving = [n for n in self.program.boxes if n not in self.held]
+        return tuple(sorted(moving, key=lambda n: n not in self.first))
 
     @property
     def carrier(self) -> Node:
         """The box beside which numbers of columns come: one that the whole iteration reads."""
-        first = {p for d in self.leading for p in d.parts}
-        return next(n for n in self.streamed if n in first and n in self.added)
+        return next(n for n in self.streamed if n in self.first and n in self.added)
 
     @cached_property
     def added(self) -> tuple[Node, ...]:
@@ -270,8 +269,7 @@ class SpecialisedCta:
         that others read, too, these would stay for another iteration, and the next come late. In
         attention's gradient, dK with dV and dQ took 1,693 and 1,155 us so, and 2,524 and 1,655
         with products left (H100, 64 heads of 4,096 x 128, bf16)."""
-        first = {p for d in self.leading for p in d.parts}
-        return not first.isdisjoint(self.added)
+        return not self.first.isdisjoint(self.added)
 
     @property
     def left(self) -> tuple[Node, ...]:
@@ -338,10 +336,8 @@ def with_columns(program: Program) -> Program:
 
 def with_adds(program: Program) -> Program:
     """The program with the results that its warpgroups add to in memory, in boxes."""
-    axes = {o.name: o.axes for o in program.kernel.outputs}
-    return replace(
-        program, adds={x.tensor: axes[x.tensor] for x in SpecialisedCta(program).crossing}
-    )
+    axes, crossing = tensor_axes(program.kernel), SpecialisedCta(program).crossing
+    return replace(program, adds={x.tensor: axes[x.tensor] for x in crossing})
 
 
 def reads(terms: Iterable[Node]) -> set[Node]:

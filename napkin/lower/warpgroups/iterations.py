@@ -22,7 +22,6 @@ from napkin.lower.emit_reductions import operand
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr, Operand
-from napkin.lower.warpgroups.across import across
 from napkin.lower.warpgroups.cta import Crossed, Delayed
 from napkin.lower.warpgroups.rings import Rings, waited
 
@@ -88,21 +87,20 @@ class Rows:
         for i, loop in enumerate(self.program.loops):
             out += self._stream(i, loop)
         if cta.left:
-            out += self._delayed(self._work(self.program.loops[-1]))
+            work = self._work(self.program.loops[-1])
+            out += [*self._begin_delayed(work), *self._finish_delayed(work, ())]
         if cta.crossing:  # others multiply what this one holds, where its results will lie
             out += [self.rings.arrive(scope.ended, 0), self.rings.wait(scope.ended, 0, 0)]
         return [*out, comment("tail"), *self.loops.tail(), *self.rings.stored()]
 
     def _stream(self, index: int, loop: Loop) -> list[ast.stmt]:
-        out: list[ast.stmt] = [comment(self.loops.title(loop))]
-        for s in self.stream.passes[loop.part].states if index == 0 else ():
-            out.append(sx.assign(self.scope.state(s.name), self.loops.begun(s, self.emitter)))
+        states = self.stream.passes[loop.part].states if index == 0 else ()
+        begun = [self.loops.begin(s, self.emitter) for s in states]
         iteration = self._iteration(loop)
         if index == 0 and self.cta.left:
-            out += [self._nothing(x) for x in self.cta.delayed(loop)]
-        head = self.loops.head(loop)
-        body = [*head.find, *self.loops.chunk(loop), *iteration, self.rings.next()]
-        return [*out, *head.before, self.rings.over(head, body)]
+            begun += [self._nothing(x) for x in self.cta.delayed(loop)]
+        title, *rest = self.rings.over_chunks(loop, iteration, self.loops.chunk(loop))
+        return [title, *begun, *rest]
 
     def _nothing(self, x: Delayed) -> ast.stmt:
         """What the iteration before the first has left: rows of 0."""
@@ -124,7 +122,7 @@ class Rows:
         inner.have |= {n: self.rings.view(n, slot) for n in self.program.beside}
         inner.raw.update(self.program.beside)
         out = self._begin_leading(work)
-        out += [*([] if at_once else self._begin_delayed(work)), *across(self.rings, loop, inner)]
+        out += [*([] if at_once else self._begin_delayed(work)), *self.rings.across(loop, inner)]
         waiting = [x.state for x in work.delayed]
         now = [s for s in self.stream.passes[loop.part].states if s not in waiting]
         later = [n for x in work.delayed for n in (x.before, x.product.node)]
@@ -223,9 +221,12 @@ class Rows:
         return Work(products, self.cta.delayed(loop), boxes)
 
     def _begin_leading(self, work: Work) -> list[ast.stmt]:
+        """The leading products, begun as their boxes are there."""
         slot, phase = map(sx.name, self.scope.slot())
         waits = [self.rings.wait(self.scope.full(tensor_of(n)), slot, phase) for n in work.boxes]
-        return [*self.rings.slots(), *waits, *(self._multiplied(d, slot) for d in work.leading)]
+        made = [self.rings.begun(d, lambda _: slot) for d in work.leading]
+        self.emitter.made |= {d.node: sx.name(self.scope.value(d.node)) for d in work.leading}
+        return [*self.rings.slots(), *waits, *made]
 
     def _finish_leading(
         self, work: Work, inner: Emitter, made: range, beside: int
@@ -252,14 +253,6 @@ class Rows:
         self.types[x.state.name] = value.args[0]
         kept = self.lang("convert_layout", value, self._kept_in(x))
         return [*out, sx.assign(self.scope.kept(x.state.name), kept)]
-
-    def _multiplied(self, d: Dot, slot: Expr) -> ast.stmt:
-        """A product of two tiles, begun."""
-        self.emitter.made[d.node] = sx.name(self.scope.value(d.node))
-        return self.rings.begun(d, lambda _: slot)
-
-    def _delayed(self, work: Work) -> list[ast.stmt]:
-        return [*self._begin_delayed(work), *self._finish_delayed(work, ())]
 
     def _begin_delayed(self, work: Work) -> list[ast.stmt]:
         """The products that the iteration before has left, begun."""

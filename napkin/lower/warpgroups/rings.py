@@ -6,20 +6,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 
+from napkin.algebra.terms import is_read
 from napkin.derive.kernel import tensor_of
-from napkin.ir.node import Node
+from napkin.ir.node import Node, postorder
 from napkin.lower import syntax as sx
-from napkin.lower.box_loops import Head
 from napkin.lower.descriptors import item_bytes
 from napkin.lower.dots import Dot
 from napkin.lower.emit import Emitter
 from napkin.lower.emit_memory import corner
 from napkin.lower.launch import in_box
 from napkin.lower.loops import Loops
+from napkin.lower.places import Places
 from napkin.lower.printer import comment
+from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr, Operand
 from napkin.lower.warpgroups.cta import DEPTH, WIDEST, SpecialisedCta
-from napkin.lower.warpgroups.emit_gluon import Registers
+from napkin.lower.warpgroups.emit_gluon import Alone, Registers
 from napkin.lower.warpgroups.gluon_scope import CtaScope
 
 
@@ -104,14 +106,17 @@ class Rings:
         box = sx.name(self.scope.tile(leaf)) if held else self.view(leaf, slot)
         return sx.method(box, "permute", sx.pair(1, 0)) if transposed else box
 
+    def sides(self, d: Dot, at: Callable[[Node], Operand]) -> list[Expr]:
+        """The operands of a product of two tiles, in these places of their rings."""
+        leaves = [(d.sides[i][0], d.transposed(i)) for i in (0, 1)]
+        return [self.tile(n, at(n), transposed) for n, transposed in leaves]
+
     def begun(self, d: Dot, at: Callable[[Node], Operand]) -> ast.stmt:
         """A product of two tiles, begun, of the boxes in these places of their rings."""
-        leaves = [(d.sides[i][0], d.transposed(i)) for i in (0, 1)]
-        sides = [self.tile(n, at(n), transposed) for n, transposed in leaves]
         shape = self.emitter.extents((d.rows[0], d.columns[0]))
         layout, float32 = self.scope.layout(d.columns[0]), self.lang.word("float32")
         none = self.lang("zeros", shape, float32, layout=layout)
-        made = sx.call("warpgroup_mma", *sides, none, use_acc=False, is_async=True)
+        made = sx.call("warpgroup_mma", *self.sides(d, at), none, use_acc=False, is_async=True)
         return sx.assign(self.scope.value(d.node), made)
 
     def slots(self, before: bool = False) -> list[ast.stmt]:
@@ -158,9 +163,36 @@ class Rings:
         number = self.scope.iteration
         return sx.assign(number, sx.binary(number, "+", 1))
 
-    def over(self, head: Head, body: Sequence[ast.stmt]) -> ast.stmt:
-        """A loop with this head."""
-        return sx.loop(head.variable, sx.call("range", *head.bounds), [*body, *head.after])
+    def over_chunks(
+        self, loop: Loop, body: Sequence[ast.stmt], positions: Sequence[ast.stmt] | None = None
+    ) -> list[ast.stmt]:
+        """A loop over chunks that counts iterations: its title, what stands before it, and itself.
+        Where a chunk lies is all that is known of its `positions`, if they are left out."""
+        head = self.loops.head(loop)
+        found = self.loops.starts() if positions is None else positions
+        body = [*head.find, *found, *body, self.next(), *head.after]
+        every = sx.loop(head.variable, sx.call("range", *head.bounds), body)
+        return [comment(self.loops.title(loop)), *head.before, every]
+
+    def across(self, loop: Loop, inner: Emitter) -> list[ast.stmt]:
+        """Terms of a loop with one value for each column of a chunk: while products are made, each
+        thread computes one of them, and leaves it to all in shared memory."""
+        terms, scope = self.cta.across(loop), self.scope
+        if not terms:
+            return []
+        apart = scope.apart(self.cta.columns[0])
+        alone = Emitter(self.program, apart, Alone(apart))
+        alone.have, alone.uses = dict(self.emitter.have), self.emitter.uses
+        alone.inside = set(self.program.kernel.stream.axes) if loop.whole else set()
+        ids = {a: sx.name(scope.own(a)) for a in self.program.kernel.group}
+        places = Places(alone).lanes(self.cta.columns[0], ids, loop)
+        for n in filter(is_read, postorder(terms)):  # all on their way before one is waited for
+            alone.define(n)
+        for n in terms:
+            place = sx.method(scope.shared(n), "index", scope.warpgroup)
+            alone.statements.append(ast.Expr(sx.method(place, "store", alone.value(n))))
+            inner.have[n] = sx.method(place, "load", scope.of(self.cta.columns[:1]))
+        return [*places, *alone.drain()]
 
     def each_warpgroup(self, body: list[ast.stmt]) -> ast.stmt:
         """A loop over the warpgroups of a block, of one warp that does something for each."""

@@ -17,13 +17,11 @@ from collections.abc import Sequence
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node, postorder
 from napkin.lower import syntax as sx
-from napkin.lower.box_loops import Head
 from napkin.lower.descriptors import item_bytes
 from napkin.lower.launch import in_box
 from napkin.lower.printer import comment
-from napkin.lower.scope import GROUP, GROUPS
+from napkin.lower.scope import GROUPS
 from napkin.lower.syntax import Expr, Operand
-from napkin.lower.warpgroups.across import across
 from napkin.lower.warpgroups.cta import reads
 from napkin.lower.warpgroups.rings import Rings, waited
 
@@ -76,20 +74,12 @@ def _over_groups(r: Rings, body: list[ast.stmt], by: int) -> list[ast.stmt]:
     if by > 1:
         own = sx.binary(r.scope.warpgroup, "*", step)
         first, step = sx.binary(first, "+", own), sx.binary(step, "*", by)
-    every = r.over(Head(GROUP, [first, sx.name(GROUPS), step], []), body)
-    return [
-        comment("the groups of this program instance"),
-        sx.assign(GROUPS, r.places.groups()),
-        every,
-    ]
+    return r.places.over_groups(sx.call("range", first, GROUPS, step), body)
 
 
 def _over_chunks(r: Rings, body: list[ast.stmt]) -> list[ast.stmt]:
     """A loop over chunks."""
-    (loop,) = r.program.loops
-    head = r.loops.head(loop)
-    body = [*head.find, *r.loops.starts(), *r.slots(), *body, r.next()]
-    return [comment(r.loops.title(loop)), *head.before, r.over(head, body)]
+    return r.over_chunks(r.program.loops[0], [*r.slots(), *body])
 
 
 def loads(r: Rings) -> list[ast.stmt]:
@@ -154,7 +144,7 @@ def _group(r: Rings) -> list[ast.stmt]:
     names = [scope.state(s.name) for s in states]
     own = [] if cta.ping_pong else [r.own()]
     out = [*r.places.numbers(), *own, *r.places.standing(), *r.bases()]
-    out += [sx.assign(n, r.loops.begun(s, emitter)) for n, s in zip(names, states, strict=True)]
+    out += [r.loops.begin(s, emitter) for s in states]
     if cta.ping_pong:
         out.append(r.wait(scope.order, scope.warpgroup, sx.binary(scope.rounds, "%", 2)))
     r.loops.define_invariants()
@@ -180,8 +170,7 @@ def _added(r: Rings, names: Sequence[str]) -> list[ast.stmt]:
     slot, phase = map(sx.name, scope.slot())
     out = [r.wait(scope.full(EVERY), slot, phase)]
     for name, x in zip(names, r.cta.sums, strict=True):
-        leaves = [(x.product.sides[i][0], x.product.transposed(i)) for i in (0, 1)]
-        sides = [r.tile(n, _place(r, n, slot), transposed) for n, transposed in leaves]
+        sides = r.sides(x.product, lambda n: _place(r, n, slot))
         made = sx.call("warpgroup_mma", *sides, name, is_async=True)
         out.append(sx.assign(name, made))
     first = sx.less(0, r.loops.head(r.program.loops[0]).variable)
@@ -200,7 +189,7 @@ def _anew(r: Rings) -> list[ast.stmt]:
         inner.define(n)
     out = [*inner.drain(), r.wait(scope.full(EVERY), slot, phase)]
     out += [r.begun(d, lambda n: _place(r, n, slot)) for d in dots]
-    out += across(r, loop, inner)
+    out += r.across(loop, inner)
     inner.have |= {n: r.view(n, _place(r, n, slot)) for n in beside}
     inner.raw.update(beside)
     for n in (*shared, *beside):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.algebra.terms import is_operand, is_read
 from napkin.derive.kernel import tensor_of
 from napkin.ir.key_sets import bounds_of
-from napkin.ir.node import Node, factors, inside_sums, postorder
+from napkin.ir.node import Node, factors, postorder
 from napkin.lower.corners import rises
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.program import Loop, Program, moving_terms
@@ -107,10 +107,9 @@ def _tile_reason(cta: SpecialisedCta) -> str:
     for leaf in program.boxes:
         if leaf in computed and leaf not in cta.held:
             return f"{tensor_of(leaf)} is an operand and is computed with, too"
-    products = inside_sums(program.roots)
     added = {n for loop in program.loops for n in loop.emits.values()}
     for n in postorder(program.roots):
-        if n in products or n in added or (n in program.boxes and n not in computed):
+        if n in program.products or n in added or (n in program.boxes and n not in computed):
             continue
         shape = program.shape(n)
         if len(shape) > 2 or (len(shape) == 2 and shape[0] != cta.row):

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from napkin.cli.parse import parse_prices, parse_sweep
 from napkin.cli.request import Request
 from napkin.errors import InputError, check_known
 from napkin.show import console
+from napkin.show.console import RenderableType
 from napkin.show.files import check_csv, write_csv
 from napkin.show.words import Range
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(frozen=True)

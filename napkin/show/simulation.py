@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from napkin.errors import InputError
 from napkin.keys.neighbors import Window
-from napkin.show.console import pairs, table
+from napkin.show.console import Table, pairs, table
 from napkin.show.plots import drawing, figure_class, save
 from napkin.studies.simulator import Simulation, group_tiles, shape_text
 from napkin.studies.sweep import Sweep
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _SHAPE = re.compile(r"[0-9]+(x[0-9]+)*", re.ASCII)
 _DIGITS = 15
@@ -77,12 +74,11 @@ def _rows(s: Simulation) -> Iterable[tuple[str, str]]:
 
 def _problems(found: Sweep) -> Table:
     first = found.results[0]
-    numbers = ("bound", "mean", "worst", "dense", "full")
-    extra = () if first.share is None else ("end to end",)
+    extra = () if first.share is None else (">end to end",)
+    title = f"{first.speedup_flops:.2f}x FLOP-wise; {found.tried:,} problems, least work first"
     made = table(
-        "stride", "q tile", "kv tile", *numbers, *extra, right=(*numbers, *extra),
-        title=f"{first.speedup_flops:.2f}x FLOP-wise; {found.tried:,} problems, "
-              "least work first; a stride stands only where it gains over all smaller ones",
+        "stride", "q tile", "kv tile", ">bound", ">mean", ">worst", ">dense", ">full", *extra,
+        title=f"{title}; a stride stands only where it gains over all smaller ones",
     )  # fmt: skip
     for s in found.results:
         more = () if s.end_to_end is None else (f"{s.end_to_end:.2f}x",)

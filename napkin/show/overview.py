@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from napkin.diagram import library
@@ -49,10 +50,7 @@ def machines_json(machines: Sequence[Machine]) -> list[dict[str, Any]]:
             "name": m.name,
             "title": m.title,
             "arch": m.arch,
-            "figures": {
-                key: {"value": f.value, "unit": f.unit, "source": f.source}
-                for key, f in m.figures()
-            },
+            "figures": {key: asdict(f) for key, f in m.figures()},
         }
         for m in machines
     ]

@@ -1,48 +1,16 @@
-"""Simulations as they are asked for and read: shapes such as 30x48x80, tables, plots."""
+"""Simulations as they are read: tables and plots."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from napkin.errors import InputError
 from napkin.keys.neighbors import Window
 from napkin.show.console import Table, pairs, table
 from napkin.show.plots import drawing, figure_class, save
 from napkin.studies.simulator import Simulation, group_tiles, shape_text
 from napkin.studies.sweep import Sweep
-
-_SHAPE = re.compile(r"[0-9]+(x[0-9]+)*", re.ASCII)
-_DIGITS = 15
-"""More digits than any size has: a longer number is not even read."""
-
-
-def parse_shape(text: str, option: str) -> tuple[int, ...]:
-    """Whole numbers joined by x, as in 30x48x80.
-
-    Raises:
-        InputError: `text` is something else.
-    """
-    if not _SHAPE.fullmatch(text.strip()):
-        shown = text if len(text) <= 60 else text[:57] + "..."
-        raise InputError(
-            f"{option} {shown!r}: write whole numbers joined by x, one for every axis, as in "
-            "30x48x80"
-        )
-    parts = text.strip().split("x")
-    for part in parts:
-        if len(part) > _DIGITS:
-            raise InputError(f"{option}: a number of {len(part)} digits is too large")
-    return tuple(int(p) for p in parts)
-
-
-def per_axis(text: str, option: str) -> int | tuple[int, ...]:
-    """`parse_shape`, where one number stands for every axis."""
-    values = parse_shape(text, option)
-    return values[0] if len(values) == 1 else values
-
 
 # --- tables -------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from napkin.bound.optimum import Term
 from napkin.bound.posynomial import Posynomial
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.problem import Problem
+from napkin.count.traffic import Unit
 from napkin.derive.kernel import Kernel
 from napkin.errors import InputError
 from napkin.ir.symbols import size_symbol
@@ -32,11 +33,11 @@ ACTIVE = 1e-5
 """Relative distance within which a limit binds."""
 
 
-def weights(item: Mapping[str, Fraction]) -> dict[str, Any]:
+def unit_of(item: Mapping[str, Fraction]) -> Unit:
     """Bytes of a value of each tensor as sympy numbers; arrays inside a kernel count as the
     widest."""
     known = {t: sympy.Rational(b.numerator, b.denominator) for t, b in item.items()}
-    return {**known, "": max(known.values())}
+    return Unit(known, max(known.values()))
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Program:
     ) -> None:
         self.kernel, self.item = kernel, item
         self.sizes = {**sizes, **kernel.sized(sizes)}
-        problem = Problem.of(kernel, weights(item))
+        problem = Problem.of(kernel, unit_of(item))
         self._numbers = {size_symbol(a): sympy.Integer(n) for a, n in self.sizes.items()}
         self.uppers = {
             v: self._number(size, f"the size of {v}")
@@ -256,7 +257,7 @@ def canonical(cost: Cost, item: Mapping[str, Any]) -> tuple[Term, ...]:
     known = {t: sympy.Rational(b) if isinstance(b, Fraction) else b for t, b in item.items()}
     numbers = all(b.is_number for b in known.values())
     inside = max(known.values()) if numbers else next(iter(known.values()))
-    return cost.optimum(weights={**known, "": inside}).terms
+    return replace(cost, unit=Unit(known, inside)).terms
 
 
 def weighted(terms: Iterable[Term], names: Sequence[str]) -> Any:

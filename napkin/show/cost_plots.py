@@ -121,7 +121,7 @@ def _draw_traffic(axes: Any, k: PlannedKernel, terms: Sequence[tuple[float, floa
 
 def _least(k: PlannedKernel, memory: int) -> float:
     try:
-        return for_memory(k.cost, k.choice.sizes, memory, k.items)
+        return for_memory(k.byte_cost, k.choice.sizes, memory)
     except InputError:
         return math.inf
 

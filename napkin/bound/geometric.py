@@ -117,9 +117,6 @@ def _solved(layers: Sequence[Layer], tops: Array) -> list[list[float]]:
     ]
     linear = _linear(layers, tops)
 
-    def objective(y: Array) -> tuple[float, Array]:
-        return whole.log(y)
-
     def room_left(y: Array) -> Array:
         return np.array([top - use.log(y)[0] for use, top in limits])
 
@@ -139,7 +136,7 @@ def _solved(layers: Sequence[Layer], tops: Array) -> list[list[float]]:
     for start in _starts(highest, depth, room_left, linear):
         for tolerance in PRECISIONS:
             found = optimize.minimize(
-                objective, start, jac=True, method="SLSQP", bounds=[(0.0, top) for top in highest],
+                whole.log, start, jac=True, method="SLSQP", bounds=[(0.0, top) for top in highest],
                 constraints=constraints, options={"maxiter": 500, "ftol": tolerance},
             )  # fmt: skip
             start = found.x

@@ -16,7 +16,7 @@ import sympy
 
 from napkin.bound.asymptotic import solve_leading
 from napkin.bound.posynomial import Coefficient, Posynomial, solve_exactly
-from napkin.bound.regime import find_regime
+from napkin.bound.regime import Numbers
 from napkin.errors import InputError
 from napkin.ir.symbols import MEMORY
 
@@ -100,9 +100,8 @@ def optimum(
     canonical = sizes is None
     numbers = program.canonical_numbers() if sizes is None else sizes
     program, numeric = program.at(numbers, canonical)
-    clips, solvable = find_regime(
-        numeric.cost, numeric.use, numeric.uppers, _LARGE if memory is None else float(memory)
-    )
+    large = _LARGE if memory is None else float(memory)
+    clips, solvable = Numbers(numeric.cost, numeric.use, numeric.uppers, large).regime()
 
     # What memory leaves beside the constant part of M: an atom while solving, so that formulas stay
     # short.

@@ -88,7 +88,7 @@ def levels(program: Program, machine: Machine, names: Sequence[str] = ()) -> Lev
 
 
 class _NoWholeTile(InputError):
-    """Marks leave no tile that fits."""
+    """Alignments leave no tile that fits."""
 
 
 def rounded(program: Program, chain: Chain) -> Rounded:

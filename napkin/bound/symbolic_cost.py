@@ -152,11 +152,8 @@ class Cost:
 def _fits(other: Any, binding: Any, found: Optimum) -> bool:
     """Whether a column is no larger than the binding one at an optimum, for long axes."""
     gap = sympy.expand((binding - other).xreplace(found.tiles))
-    large = {s: sympy.Integer(2) ** (40 + i) for i, s in enumerate(_sorted(gap))}
+    symbols = sorted(gap.free_symbols, key=lambda s: s.name)
+    large = {s: sympy.Integer(2) ** (40 + i) for i, s in enumerate(symbols)}
     # Roots of cubics are real, but may be written with i: in digits it cancels.
     value = gap.xreplace(large).evalf(chop=True)
     return bool(value.is_real and value >= 0)
-
-
-def _sorted(expression: Any) -> list[Any]:
-    return sorted(expression.free_symbols, key=lambda s: s.name)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from napkin.bound.least import distinct
 from napkin.bound.optimum import Optimum
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.interior import visited_symbol
@@ -144,10 +145,9 @@ def _at_sizes_json(plan: Plan, k: PlannedKernel) -> dict[str, Any]:
 def _transfers(k: PlannedKernel) -> Table:
     columns = ("tensor", "direction", "H in values", ">values", ">bytes")
     made = table(*columns, title=f"kernel {k.name}: transfers")
-    for (tensor, direction), count in k.bytes.items():
-        own = [t for t in k.H.parts if (t.tensor, t.direction) == (tensor, direction)]
+    for (tensor, direction), own in distinct(k.cost).items():
         values = sum(t.values(k.choice.sizes, k.tiles) for t in own)
-        symbolic = sum(t.total for t in own)
+        symbolic, count = sum(t.total for t in own), k.bytes[tensor, direction]
         made.add_row(tensor, direction, str(symbolic), f"{values:,}", f"{count:,}")
     total = k.H.values(k.choice.sizes, k.tiles)
     made.add_section()

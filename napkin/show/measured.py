@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import setting_json
 from napkin.show.console import RenderableType, Table, table
-from napkin.show.plots import drawing, figure_class, save
+from napkin.show.plots import figure
 from napkin.show.words import sizes_text
 
 if TYPE_CHECKING:
@@ -216,26 +216,20 @@ def write_bench_plot(path: Path, data: Mapping[str, Any]) -> None:
         InputError: see `napkin.show.plots.check_plot`; or the file cannot be written.
     """
     rows = [r for r in data["rows"] if r["median_us"] is not None]
-    with drawing():
-        figure = figure_class()(figsize=(8, 1.4 + 0.4 * max(len(rows), 1)), layout="constrained")
-        axes = figure.subplots()
-        medians = [r["median_us"] for r in rows]
-        spread = [
-            [r["median_us"] - r["low_us"] for r in rows],
-            [r["high_us"] - r["median_us"] for r in rows],
-        ]
-        axes.barh(range(len(rows)), medians, xerr=spread, capsize=3)
+    medians = [r["median_us"] for r in rows]
+    below = [r["median_us"] - r["low_us"] for r in rows]
+    above = [r["high_us"] - r["median_us"] for r in rows]
+    with figure(path, 8, 1.4 + 0.4 * max(len(rows), 1)) as made:
+        axes = made.subplots()
+        axes.barh(range(len(rows)), medians, xerr=[below, above], capsize=3)
         axes.axvline(data["predicted_us"], color="black", linestyle=":", label="predicted")
         labels = [f"{r['name']}, {r['over_napkin']:.2f}x" for r in rows]
         axes.set_yticks(range(len(rows)), labels)
         axes.invert_yaxis()
         axes.set_xlabel("microseconds, median and quartiles, cold L2")
-        axes.set_title(
-            f"{data['name']}, {data['dtype']}, {sizes_text(data['sizes'])}\n{_about(data)}",
-            fontsize=9,
-        )
+        about = f"{data['name']}, {data['dtype']}, {sizes_text(data['sizes'])}"
+        axes.set_title(f"{about}\n{_about(data)}", fontsize=9)
         axes.legend(loc="lower right")
-        save(path, figure)
 
 
 # --- verify -------------------------------------------------------------------------------------

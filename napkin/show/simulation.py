@@ -8,7 +8,7 @@ from typing import Any
 
 from napkin.keys.neighbors import Window
 from napkin.show.console import Table, pairs, table
-from napkin.show.plots import drawing, figure_class, save
+from napkin.show.plots import figure
 from napkin.studies.simulator import Simulation, group_tiles, shape_text
 from napkin.studies.sweep import Sweep
 
@@ -71,17 +71,18 @@ def write_plot(path: Path, found: Simulation | Sweep) -> None:
     Raises:
         InputError: see `napkin.show.plots.check_plot`; or the file cannot be written.
     """
-    with drawing():
-        figure = _tiles(found) if isinstance(found, Simulation) else _bars(found.results)
-        save(path, figure)
+    if isinstance(found, Simulation):
+        with figure(path, 8, 1.2 + 1.8 * len(found.layout)) as made:
+            _draw_tiles(made, found)
+    else:
+        with figure(path, 8, 1.4 + 0.3 * len(found.results)) as made:
+            _draw_bars(made, found.results)
 
 
-def _tiles(s: Simulation) -> Any:
+def _draw_tiles(figure: Any, s: Simulation) -> None:
     """For each axis, the key tiles that its tiles of queries visit."""
-    dims = len(s.layout)
-    figure = figure_class()(figsize=(8, 1.2 + 1.8 * dims), layout="constrained")
     figure.suptitle(f"{s.problem}\nspeed-up bound {s.speedup_bound:.2f}", fontsize=10)
-    panels = figure.subplots(dims, squeeze=False)[:, 0]
+    panels = figure.subplots(len(s.layout), squeeze=False)[:, 0]
     for a, axes in enumerate(panels):
         w = Window(s.kernel_size[a], s.stride[a], s.dilation[a], s.is_causal[a])
         length = -(-s.layout[a] // w.dilation)
@@ -98,13 +99,11 @@ def _tiles(s: Simulation) -> Any:
         axes.set_xlabel(f"first query of a tile along axis {a}{group}")
         axes.set_ylabel("key tiles")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower right", ncols=3)
-    return figure
 
 
-def _bars(results: Sequence[Simulation]) -> Any:
+def _draw_bars(figure: Any, results: Sequence[Simulation]) -> None:
     """Bound and mean of each result, and the FLOP-wise speed-up that neither passes."""
     rows = range(len(results))
-    figure = figure_class()(figsize=(8, 1.4 + 0.3 * len(results)), layout="constrained")
     axes = figure.subplots()
     axes.barh([i - 0.2 for i in rows], [s.speedup_bound for s in results], 0.4, label="bound")
     axes.barh([i + 0.2 for i in rows], [s.speedup_mean for s in results], 0.4, label="mean")
@@ -117,4 +116,3 @@ def _bars(results: Sequence[Simulation]) -> Any:
     axes.set_xlabel("speed-up over dense attention")
     axes.set_ylabel("stride, tiles of queries / keys")
     figure.legend(loc="outside lower right", ncols=3)
-    return figure

@@ -27,7 +27,7 @@ from napkin.count.traffic import Unit
 from napkin.derive.kernel import Kernel
 from napkin.errors import InputError
 from napkin.ir.symbols import size_symbol
-from napkin.machine.chain import Chain
+from napkin.machine.chain import Chain, Stage
 
 ACTIVE = 1e-5
 """Relative distance within which a limit binds."""
@@ -105,37 +105,34 @@ class Program:
             chunks: for each stage, the sizes of streamed axes that H does not fall with; by
                 default they take no room.
         """
-        layers: list[Layer] = []
-        for i, stage in enumerate(chain.stages):
-            logs = {v: math.log(chunks[i][self.names[v]]) for v in self._free()} if chunks else None
-            uses = [self._restricted(c, logs) for c in self.columns]
-            fixed = [_constant(u) for u in uses]
-            reads, writes = (self._restricted(s, {}) for s in (self.reads, self.writes))
-            cost = Sum(
-                np.vstack([reads.rows, writes.rows]),
-                np.concatenate([reads.factors * stage.read, writes.factors * stage.write]),
-            )
-            rooms = [stage.memory - c for c in fixed]
-            if any(room <= 0 for room in rooms):
-                raise InputError(
-                    f"what does not shrink with a tile needs {max(fixed):,.0f} bytes of"
-                    f" {stage.name!r}, which holds {stage.memory:,.0f}"
-                )
-            layers.append(
-                Layer(
-                    stage.name,
-                    _varying(cost, "H"),
-                    tuple(_varying(u, "M") for u in uses),
-                    tuple(rooms),
-                    stage.children if i + 1 < len(chain.stages) else 0,
-                    stage.chips,
-                )
-            )
+        each = zip(chain.stages, chunks or [None] * len(chain.stages), strict=True)
+        layers = [self._layer(stage, chunk) for stage, chunk in each]
+        layers[-1] = replace(layers[-1], children=0)
         uppers = [self.uppers[v] for v in self.cut]
         # A tile that H does not fall with only takes room.
         useful = [any(layer.cost.rows[:, i].any() for layer in layers) for i in range(len(uppers))]
         found = solve(layers, [u if use else 1.0 for u, use in zip(uppers, useful, strict=True)])
         return self._read(chain, layers, uppers, found)
+
+    def _layer(self, stage: Stage, chunk: Mapping[str, int] | None) -> Layer:
+        """A stage of a chain as a level of the program."""
+        free = self._free()
+        logs = None if chunk is None else {v: math.log(chunk[self.names[v]]) for v in free}
+        uses = [self._restricted(c, logs) for c in self.columns]
+        fixed = [_constant(u) for u in uses]
+        reads, writes = (self._restricted(s, {}) for s in (self.reads, self.writes))
+        cost = Sum(
+            np.vstack([reads.rows, writes.rows]),
+            np.concatenate([reads.factors * stage.read, writes.factors * stage.write]),
+        )
+        rooms = tuple(stage.memory - c for c in fixed)
+        if any(room <= 0 for room in rooms):
+            raise InputError(
+                f"what does not shrink with a tile needs {max(fixed):,.0f} bytes of"
+                f" {stage.name!r}, which holds {stage.memory:,.0f}"
+            )
+        varying = tuple(_varying(u, "M") for u in uses)
+        return Layer(stage.name, _varying(cost, "H"), varying, rooms, stage.children, stage.chips)
 
     def moved(self, tiles: Mapping[str, float]) -> tuple[float, float]:
         """Bytes into a level and out of it for a tile, by the formulas."""

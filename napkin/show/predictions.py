@@ -49,11 +49,6 @@ def fixed_sizes(swept: Range, found: Sequence[Predicted]) -> dict[str, int]:
 
 def against_view(found: Sequence[Predicted], refused: Sequence[Refused]) -> list[RenderableType]:
     """A line for each machine, the fastest first, and why others have none."""
-    none = [f"{r.machine}: {r.reason}" for r in refused]
-    return [*_ranking(found), *none]
-
-
-def _ranking(found: Sequence[Predicted]) -> list[RenderableType]:
     plan = found[0].plan
     priced = any(p.usd is not None for p in found)
     numbers = (">", ">time", ">/ first", ">TFLOP/s", ">of peak")
@@ -82,7 +77,7 @@ def _ranking(found: Sequence[Predicted]) -> list[RenderableType]:
         )
     elif unpriced := ", ".join(p.plan.machine.name for p in found if p.usd is None):
         notes.append(f"Without a price: {unpriced}.")
-    return [made, *notes]
+    return [made, *notes, *(f"{r.machine}: {r.reason}" for r in refused)]
 
 
 def by_cost(found: Sequence[Predicted]) -> list[int | None]:

@@ -117,9 +117,6 @@ def _solved(layers: Sequence[Layer], tops: Array) -> list[list[float]]:
     ]
     linear = _linear(layers, tops)
 
-    def objective(y: Array) -> tuple[float, Array]:
-        return whole.log(y)
-
     def room_left(y: Array) -> Array:
         return np.array([top - use.log(y)[0] for use, top in limits])
 
@@ -139,7 +136,7 @@ def _solved(layers: Sequence[Layer], tops: Array) -> list[list[float]]:
     for start in _starts(highest, depth, room_left, linear):
         for tolerance in PRECISIONS:
             found = optimize.minimize(
-                objective, start, jac=True, method="SLSQP", bounds=[(0.0, top) for top in highest],
+                whole.log, start, jac=True, method="SLSQP", bounds=[(0.0, top) for top in highest],
                 constraints=constraints, options={"maxiter": 500, "ftol": tolerance},
             )  # fmt: skip
             start = found.x
@@ -185,25 +182,18 @@ def _linear(layers: Sequence[Layer], tops: Array) -> tuple[Array, Array]:
     """Rows and least values: tiles nest, a tile holds at most so many of the next, and there are
     at least so many tiles, or as many as there can be."""
     depth, width = len(layers), len(tops)
+    each = np.eye(depth * width).reshape(depth, width, -1)  # a row for a variable of a level
     rows: list[Array] = []
     least: list[float] = []
     for i, layer in enumerate(layers):
         if layer.tiles > 1:
-            row = np.zeros(width * depth)
-            row[i * width : (i + 1) * width] = -1.0
-            rows.append(row)
+            rows.append(-each[i].sum(0))
             least.append(min(math.log(layer.tiles) - float(tops.sum()), 0.0))
         if i + 1 == depth:
             break
-        for v in range(width):
-            row = np.zeros(width * depth)
-            row[i * width + v], row[(i + 1) * width + v] = 1.0, -1.0
-            rows.append(row)
-            least.append(0.0)
-        if layers[i].children:
-            row = np.zeros(width * depth)
-            row[i * width : (i + 1) * width] = -1.0
-            row[(i + 1) * width : (i + 2) * width] = 1.0
-            rows.append(row)
-            least.append(-math.log(layers[i].children))
+        rows += [*(each[i] - each[i + 1])]
+        least += [0.0] * width
+        if layer.children:
+            rows.append((each[i + 1] - each[i]).sum(0))
+            least.append(-math.log(layer.children))
     return np.array(rows).reshape(len(rows), width * depth), np.array(least)

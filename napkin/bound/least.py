@@ -1,7 +1,7 @@
 """Lower bounds of what one kernel moves, in bytes: for a memory, and for one without limit.
 
-Bytes of each tensor are weights of the same posynomials (`napkin.count.problem`), so that mixed
-types need no case of their own.
+Bytes of each tensor are coefficients of the same posynomials (`napkin.count.problem`), so that
+mixed types need no case of their own.
 """
 
 from __future__ import annotations
@@ -14,32 +14,23 @@ import sympy
 
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.problem import Problem
-from napkin.count.traffic import Direction, Transfer
+from napkin.count.traffic import Direction, Transfer, Unit
 from napkin.derive.kernel import Kernel
 from napkin.errors import InputError
 from napkin.ir.symbols import MEMORY, size_symbol
-from napkin.ir.types import STORAGE
 
 _TOUCH = 1e-6
 """Relative distance within which a memory is full."""
 
-Items = Mapping[str, Any]
-"""Bytes of a value of each tensor, and under "" of one of an array inside the kernel."""
-
-
-def items_of(dtypes: Mapping[str, str], inside: str) -> dict[str, Any]:
-    """Bytes of a value of tensors with these storage types; exact, half a byte being 1/2."""
-    every = {"": inside, **dtypes}
-    return {t: sympy.Rational(STORAGE[dtype].bits, 8) for t, dtype in every.items()}
-
 
 def for_memory(
-    cost: Cost, sizes: Mapping[str, int], memory: int, items: Items, chunk: int | None = None
+    cost: Cost, sizes: Mapping[str, int], memory: int, chunk: int | None = None
 ) -> float:
     """The least bytes that a kernel moves where a group has `memory` bytes: H* of arXiv
     2412.03317, section 3.1; infinite where no tile fits.
 
     Args:
+        cost: in bytes.
         sizes: of every axis of the kernel.
         chunk: values of each streamed axis that are held at once; by default s -> 0, which no
             chunk undercuts.
@@ -48,7 +39,7 @@ def for_memory(
         InputError: H or M is no posynomial in the tiles (a key set that is read from an input,
             say).
     """
-    problem = Problem.of(cost.kernel, items)
+    problem = Problem.of(cost.kernel, cost.unit)
     known: dict[Any, Any] = {size_symbol(a): n for a, n in sizes.items()} | {MEMORY: memory}
     known |= dict.fromkeys(problem.streams, chunk or 0)
 
@@ -57,9 +48,7 @@ def for_memory(
 
     if holds(dict.fromkeys(problem.groups, 1)) > memory:
         return math.inf
-    found = cost.optimum(
-        finite=chunk is not None, sizes=sizes, memory=memory, chunk=chunk, weights=items
-    )
+    found = cost.optimum(finite=chunk is not None, sizes=sizes, memory=memory, chunk=chunk)
     # Without a stream, the column that binds is found for long axes; here another may not fit.
     if holds(found.tiles) > memory * (1 + _TOUCH):
         return math.inf
@@ -88,9 +77,10 @@ def once(cost: Cost) -> Any:
 
 
 def bytes_once(
-    cost: Cost, sizes: Mapping[str, int], tiles: Mapping[str, int], items: Items
+    cost: Cost, sizes: Mapping[str, int], tiles: Mapping[str, int]
 ) -> dict[tuple[str, Direction], int]:
-    """Bytes that cross where memory has no limit, for each tensor and direction.
+    """Bytes that cross where memory has no limit, for each tensor and direction, of a `cost` in
+    bytes.
 
     Of a tensor that is read in part (at computed positions, say), no more than `tiles` read of it.
     """
@@ -99,12 +89,12 @@ def bytes_once(
     for key, own in distinct(cost).items():
         whole = int(own[0].size.subs(known))
         read = sum(t.values(sizes, tiles) for t in own)
-        out[key] = int(min(whole, read) * items[key[0]])
+        out[key] = int(min(whole, read) * cost.unit[key[0]])
     return out
 
 
-def bytes_of_ones(kernel: Kernel, sizes: Mapping[str, int], items: Items) -> int:
+def bytes_of_ones(kernel: Kernel, sizes: Mapping[str, int], unit: Unit) -> int:
     """Bytes that cross where no two values of a result share what they read: H at g = 1."""
     known = kernel.sized(sizes)
     tiles = {a: known[a] if a in kernel.whole else 1 for a in kernel.axes}
-    return int(sum(t.values(known, tiles) * items[t.tensor] for t in Cost(kernel).H.parts))
+    return int(sum(t.values(known, tiles) * unit[t.tensor] for t in Cost(kernel).H.parts))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -23,20 +23,21 @@ from napkin.bound.optimum import Term
 from napkin.bound.posynomial import Posynomial
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.problem import Problem
+from napkin.count.traffic import Unit
 from napkin.derive.kernel import Kernel
 from napkin.errors import InputError
 from napkin.ir.symbols import size_symbol
-from napkin.machine.chain import Chain
+from napkin.machine.chain import Chain, Stage
 
 ACTIVE = 1e-5
 """Relative distance within which a limit binds."""
 
 
-def weights(item: Mapping[str, Fraction]) -> dict[str, Any]:
+def unit_of(item: Mapping[str, Fraction]) -> Unit:
     """Bytes of a value of each tensor as sympy numbers; arrays inside a kernel count as the
     widest."""
     known = {t: sympy.Rational(b.numerator, b.denominator) for t, b in item.items()}
-    return {**known, "": max(known.values())}
+    return Unit(known, max(known.values()))
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Program:
     ) -> None:
         self.kernel, self.item = kernel, item
         self.sizes = {**sizes, **kernel.sized(sizes)}
-        problem = Problem.of(kernel, weights(item))
+        problem = Problem.of(kernel, unit_of(item))
         self._numbers = {size_symbol(a): sympy.Integer(n) for a, n in self.sizes.items()}
         self.uppers = {
             v: self._number(size, f"the size of {v}")
@@ -104,37 +105,34 @@ class Program:
             chunks: for each stage, the sizes of streamed axes that H does not fall with; by
                 default they take no room.
         """
-        layers: list[Layer] = []
-        for i, stage in enumerate(chain.stages):
-            logs = {v: math.log(chunks[i][self.names[v]]) for v in self._free()} if chunks else None
-            uses = [self._restricted(c, logs) for c in self.columns]
-            fixed = [_constant(u) for u in uses]
-            reads, writes = (self._restricted(s, {}) for s in (self.reads, self.writes))
-            cost = Sum(
-                np.vstack([reads.rows, writes.rows]),
-                np.concatenate([reads.factors * stage.read, writes.factors * stage.write]),
-            )
-            rooms = [stage.memory - c for c in fixed]
-            if any(room <= 0 for room in rooms):
-                raise InputError(
-                    f"what does not shrink with a tile needs {max(fixed):,.0f} bytes of"
-                    f" {stage.name!r}, which holds {stage.memory:,.0f}"
-                )
-            layers.append(
-                Layer(
-                    stage.name,
-                    _varying(cost, "H"),
-                    tuple(_varying(u, "M") for u in uses),
-                    tuple(rooms),
-                    stage.children if i + 1 < len(chain.stages) else 0,
-                    stage.chips,
-                )
-            )
+        each = zip(chain.stages, chunks or [None] * len(chain.stages), strict=True)
+        layers = [self._layer(stage, chunk) for stage, chunk in each]
+        layers[-1] = replace(layers[-1], children=0)
         uppers = [self.uppers[v] for v in self.cut]
         # A tile that H does not fall with only takes room.
         useful = [any(layer.cost.rows[:, i].any() for layer in layers) for i in range(len(uppers))]
         found = solve(layers, [u if use else 1.0 for u, use in zip(uppers, useful, strict=True)])
         return self._read(chain, layers, uppers, found)
+
+    def _layer(self, stage: Stage, chunk: Mapping[str, int] | None) -> Layer:
+        """A stage of a chain as a level of the program."""
+        free = self._free()
+        logs = None if chunk is None else {v: math.log(chunk[self.names[v]]) for v in free}
+        uses = [self._restricted(c, logs) for c in self.columns]
+        fixed = [_constant(u) for u in uses]
+        reads, writes = (self._restricted(s, {}) for s in (self.reads, self.writes))
+        cost = Sum(
+            np.vstack([reads.rows, writes.rows]),
+            np.concatenate([reads.factors * stage.read, writes.factors * stage.write]),
+        )
+        rooms = tuple(stage.memory - c for c in fixed)
+        if any(room <= 0 for room in rooms):
+            raise InputError(
+                f"what does not shrink with a tile needs {max(fixed):,.0f} bytes of"
+                f" {stage.name!r}, which holds {stage.memory:,.0f}"
+            )
+        varying = tuple(_varying(u, "M") for u in uses)
+        return Layer(stage.name, _varying(cost, "H"), varying, rooms, stage.children, stage.chips)
 
     def moved(self, tiles: Mapping[str, float]) -> tuple[float, float]:
         """Bytes into a level and out of it for a tile, by the formulas."""
@@ -256,7 +254,7 @@ def canonical(cost: Cost, item: Mapping[str, Any]) -> tuple[Term, ...]:
     known = {t: sympy.Rational(b) if isinstance(b, Fraction) else b for t, b in item.items()}
     numbers = all(b.is_number for b in known.values())
     inside = max(known.values()) if numbers else next(iter(known.values()))
-    return cost.optimum(weights={**known, "": inside}).terms
+    return replace(cost, unit=Unit(known, inside)).terms
 
 
 def weighted(terms: Iterable[Term], names: Sequence[str]) -> Any:

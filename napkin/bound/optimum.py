@@ -15,8 +15,8 @@ from typing import TypeAlias
 import sympy
 
 from napkin.bound.asymptotic import solve_leading
-from napkin.bound.posynomial import Coefficient, Posynomial, solve_exactly
-from napkin.bound.regime import find_regime
+from napkin.bound.posynomial import Coefficient, Posynomial, Solution, solve_exactly
+from napkin.bound.regime import Numbers
 from napkin.errors import InputError
 from napkin.ir.symbols import MEMORY
 
@@ -100,9 +100,8 @@ def optimum(
     canonical = sizes is None
     numbers = program.canonical_numbers() if sizes is None else sizes
     program, numeric = program.at(numbers, canonical)
-    clips, solvable = find_regime(
-        numeric.cost, numeric.use, numeric.uppers, _LARGE if memory is None else float(memory)
-    )
+    large = _LARGE if memory is None else float(memory)
+    clips, solvable = Numbers(numeric.cost, numeric.use, numeric.uppers, large).regime()
 
     # What memory leaves beside the constant part of M: an atom while solving, so that formulas stay
     # short.
@@ -113,17 +112,9 @@ def optimum(
         if clip != "interior"
     }
     cost, use = program.cost.fixed(clipped), program.use.fixed(clipped)
-    found = solve_exactly(cost, use.varying(), room) if solvable else None
-    exact = found is not None
     full = memory is not None and sum(numeric.use.terms.values()) >= memory * (1 - _TOUCH)
-    if found is not None and full and sympy.nan in found.tiles.values():
-        # A tile may be 0/0 in symbols; where the memory just holds tiles of size 1 it is 1.
-        found = replace(found, tiles=dict.fromkeys(found.tiles, sympy.Integer(1)))
-        clipped.update(found.tiles)
-    if found is None:
-        found = solve_leading(cost, use, room)
-        least = {v: g for v, g in found.tiles.items() if g == 1}
-        clipped.update({v: g for v, g in least.items() if v not in found.arbitrary})
+    found, exact, more = _between(cost, use, room, solvable, full)
+    clipped |= more
     bound: Coefficient = sympy.expand(found.cost)
     slope: Coefficient = -sympy.diff(bound, room)
     values = {**found.tiles, **clipped}
@@ -137,6 +128,27 @@ def optimum(
         arbitrary=found.arbitrary,
         exact=exact,
     )
+
+
+def _between(
+    cost: Posynomial, use: Posynomial, room: sympy.Symbol, solvable: bool, full: bool
+) -> tuple[Solution, bool, dict[sympy.Symbol, Coefficient]]:
+    """The solution between clips, whether it is exact, and the tiles that are at a clip in it.
+
+    Args:
+        full: whether tiles of size 1 fill the memory.
+    """
+    one = sympy.Integer(1)
+    found = solve_exactly(cost, use.varying(), room) if solvable else None
+    if found is None:
+        found = solve_leading(cost, use, room)
+        ones = [v for v, g in found.tiles.items() if g == 1 and v not in found.arbitrary]
+        return found, False, dict.fromkeys(ones, one)
+    if full and sympy.nan in found.tiles.values():
+        # A tile may be 0/0 in symbols; where the memory just holds tiles of size 1 it is 1.
+        found = replace(found, tiles=dict.fromkeys(found.tiles, one))
+        return found, True, found.tiles
+    return found, True, {}
 
 
 @dataclass(frozen=True)

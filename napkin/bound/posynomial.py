@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias, cast
 
 import sympy
+from sympy.polys.matrices import DomainMatrix
 
 from napkin.errors import InputError
 
@@ -121,22 +122,14 @@ class Posynomial:
 
 def reduce_rows(rows: Sequence[Sequence[Fraction]]) -> tuple[list[list[Fraction]], list[int]]:
     """Reduced row echelon form of `rows`, zero rows dropped, and the pivot columns."""
-    work = [list(row) for row in rows]
-    pivots: list[int] = []
-    for column in range(len(work[0]) if work else 0):
-        at = len(pivots)
-        found = next((r for r in range(at, len(work)) if work[r][column]), None)
-        if found is None:
-            continue
-        work[at], work[found] = work[found], work[at]
-        head = work[at][column]
-        work[at] = [x / head for x in work[at]]
-        for r, row in enumerate(work):
-            if r != at and row[column]:
-                factor = row[column]
-                work[r] = [x - factor * y for x, y in zip(row, work[at], strict=True)]
-        pivots.append(column)
-    return work[: len(pivots)], pivots
+    if not rows or not rows[0]:
+        return [], []
+    exact = [[sympy.QQ(x.numerator, x.denominator) for x in row] for row in rows]
+    reduced, pivots = DomainMatrix(exact, (len(rows), len(rows[0])), sympy.QQ).rref()
+    kept: list[list[Any]] = reduced.to_list()[: len(pivots)]
+    return [[Fraction(int(x.numerator), int(x.denominator)) for x in row] for row in kept], [
+        *pivots
+    ]
 
 
 def null_weights(rows: Sequence[Exponents]) -> list[Fraction] | None:

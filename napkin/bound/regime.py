@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import sympy
@@ -30,37 +31,92 @@ _NEAR = 1e-5
 """Relative distance within which a tile that a solver found is at its limit."""
 
 
-def find_regime(
-    cost: Posynomial, use: Posynomial, uppers: Mapping[sympy.Symbol, float], memory: float
-) -> tuple[Clips, bool]:
-    """The clips at the optimum, and whether the program between them has an exact solution.
+@dataclass(frozen=True)
+class Numbers:
+    """A program in numbers. An infinite upper limit is never reached, except by a variable that no
+    memory term holds."""
 
-    An infinite upper limit is never reached, except by a variable that no memory term holds.
+    cost: Posynomial
+    use: Posynomial
+    uppers: Mapping[sympy.Symbol, float]
+    memory: float
 
-    Raises:
-        InputError: even the smallest tiles do not fit.
-    """
-    smallest = sum(use.terms.values())
-    if smallest > memory * (1 + _TOUCH):
-        raise InputError(
-            f"the smallest tiles need {smallest:.6g} values of memory, which holds {memory:.6g}"
-        )
-    clips: Clips = {}
-    for v in cost.variables:
-        if uppers[v] <= 1 or (any(cost.exponents_of(v)) and not any(use.exponents_of(v))):
-            clips[v] = "upper"  # costs no memory, or has no choice
-        elif not any(cost.exponents_of(v)):
-            clips[v] = "lower"  # only costs memory
-    free = [v for v in cost.variables if v not in clips]
-    for some in _candidates(free, uppers):
-        point = _attempt(cost, use, uppers, memory, {**clips, **some})
-        if point is not None and _is_optimal(cost, use, uppers, memory, point, {**clips, **some}):
-            return {**clips, **some}, True
-    if any(math.isinf(uppers[v]) for v in free):
-        return {**clips, **dict.fromkeys(free, "interior")}, False
-    clipped = {v: 1.0 if clips[v] == "lower" else uppers[v] for v in clips}
-    found = _clips_by_solver(cost.fixed(clipped), use.fixed(clipped), uppers, memory)
-    return {**clips, **found}, False
+    def regime(self) -> tuple[Clips, bool]:
+        """The clips at the optimum, and whether the program between them has an exact solution.
+
+        Raises:
+            InputError: even the smallest tiles do not fit.
+        """
+        cost, use, uppers = self.cost, self.use, self.uppers
+        smallest = sum(use.terms.values())
+        if smallest > self.memory * (1 + _TOUCH):
+            raise InputError(
+                f"the smallest tiles need {smallest:.6g} values of memory, which holds"
+                f" {self.memory:.6g}"
+            )
+        clips: Clips = {}
+        for v in cost.variables:
+            if uppers[v] <= 1 or (any(cost.exponents_of(v)) and not any(use.exponents_of(v))):
+                clips[v] = "upper"  # costs no memory, or has no choice
+            elif not any(cost.exponents_of(v)):
+                clips[v] = "lower"  # only costs memory
+        free = [v for v in cost.variables if v not in clips]
+        for some in _candidates(free, uppers):
+            point = self._point({**clips, **some})
+            if point is not None and self._is_optimal(point, {**clips, **some}):
+                return {**clips, **some}, True
+        if any(math.isinf(uppers[v]) for v in free):
+            return {**clips, **dict.fromkeys(free, "interior")}, False
+        return {**clips, **self._clips_by_solver(self._clipped(clips))}, False
+
+    def _clipped(self, clips: Clips) -> dict[sympy.Symbol, float]:
+        """The tiles that are held."""
+        held = {v: clip for v, clip in clips.items() if clip != "interior"}
+        return {v: 1.0 if clip == "lower" else self.uppers[v] for v, clip in held.items()}
+
+    def _point(self, clips: Clips) -> dict[sympy.Symbol, float] | None:
+        """The point that has these clips and fills the memory with the rest, if it is an exact
+        one."""
+        clipped = self._clipped(clips)
+        found = solve_exactly(self.cost.fixed(clipped), self.use.fixed(clipped), self.memory)
+        return found and {**clipped, **{v: float(g) for v, g in found.tiles.items()}}
+
+    def _is_optimal(self, point: Mapping[sympy.Symbol, float], clips: Clips) -> bool:
+        """Whether the point is feasible and some lambda >= 0 satisfies every stationarity
+        condition."""
+        costs, uses = self.cost.at(point), self.use.at(point)
+        used = sum(uses)
+        if used > self.memory * (1 + _TOUCH):
+            return False
+        low, high = 0.0, math.inf if used >= self.memory * (1 - _TOUCH) else 0.0
+        for v, clip in clips.items():
+            # A tile that just reaches its whole axis is clipped: that regime's formula is simpler.
+            top = self.uppers[v] * (1 - _TOUCH if clip == "interior" else 1)
+            if not 1 - _TOUCH <= point[v] <= top:
+                return False
+            gain = -sum(float(e) * h for e, h in zip(self.cost.exponents_of(v), costs, strict=True))
+            price = sum(float(e) * m for e, m in zip(self.use.exponents_of(v), uses, strict=True))
+            # d(H + lambda M)/d(log v) = lambda price - gain: 0 inside, >= 0 at 1, <= 0 at the top
+            worth = gain / price if price else (math.inf if gain else 0.0)
+            if clip != "upper":
+                low = max(low, worth * (1 - _CLOSE))
+            if clip != "lower" and self.uppers[v] > 1:
+                high = min(high, worth * (1 + _CLOSE)) if price else high
+        return low <= high
+
+    def _clips_by_solver(self, clipped: Mapping[sympy.Symbol, float]) -> Clips:
+        """The clips at the optimum of what is not clipped yet, in numbers."""
+        cost, use = self.cost.fixed(clipped), self.use.fixed(clipped)
+        names, tops = cost.variables, [self.uppers[v] for v in cost.variables]
+        use, room = use.varying(), self.memory - use.constant
+        if sum(use.terms.values()) >= room * (1 - _TOUCH):  # the smallest tiles fill the memory
+            return dict.fromkeys(names, "lower")
+        layer = Layer("memory", Sum.of(cost.varying()), (Sum.of(use),), (room,))
+        (tiles,) = solve([layer], tops)
+        return {
+            v: "lower" if g < 1 + _NEAR else "upper" if g > top * (1 - _NEAR) else "interior"
+            for v, g, top in zip(names, tiles, tops, strict=True)
+        }
 
 
 def _candidates(
@@ -79,64 +135,3 @@ def _candidates(
         ),
     ):
         yield dict(zip(free, states, strict=True))
-
-
-def _attempt(
-    cost: Posynomial,
-    use: Posynomial,
-    uppers: Mapping[sympy.Symbol, float],
-    memory: float,
-    clips: Clips,
-) -> dict[sympy.Symbol, float] | None:
-    """The point that has these clips and fills the memory with the rest, if it is an exact one."""
-    clipped = {
-        v: 1.0 if clip == "lower" else uppers[v] for v, clip in clips.items() if clip != "interior"
-    }
-    found = solve_exactly(cost.fixed(clipped), use.fixed(clipped), memory)
-    return found and {**clipped, **{v: float(g) for v, g in found.tiles.items()}}
-
-
-def _is_optimal(
-    cost: Posynomial,
-    use: Posynomial,
-    uppers: Mapping[sympy.Symbol, float],
-    memory: float,
-    point: Mapping[sympy.Symbol, float],
-    clips: Clips,
-) -> bool:
-    """Whether the point is feasible and some lambda >= 0 satisfies every stationarity condition."""
-    costs, uses = cost.at(point), use.at(point)
-    used = sum(uses)
-    if used > memory * (1 + _TOUCH):
-        return False
-    low, high = 0.0, math.inf if used >= memory * (1 - _TOUCH) else 0.0
-    for v, clip in clips.items():
-        # A tile that just reaches its whole axis is clipped: the formula of that regime is simpler.
-        top = uppers[v] * (1 - _TOUCH if clip == "interior" else 1)
-        if not 1 - _TOUCH <= point[v] <= top:
-            return False
-        gain = -sum(float(e) * h for e, h in zip(cost.exponents_of(v), costs, strict=True))
-        price = sum(float(e) * m for e, m in zip(use.exponents_of(v), uses, strict=True))
-        # d(H + lambda M)/d(log v) = lambda price - gain: zero inside, >= 0 at 1, <= 0 at the top
-        worth = gain / price if price else (math.inf if gain else 0.0)
-        if clip != "upper":
-            low = max(low, worth * (1 - _CLOSE))
-        if clip != "lower" and uppers[v] > 1:
-            high = min(high, worth * (1 + _CLOSE)) if price else high
-    return low <= high
-
-
-def _clips_by_solver(
-    cost: Posynomial, use: Posynomial, uppers: Mapping[sympy.Symbol, float], memory: float
-) -> Clips:
-    """The clips at the optimum in numbers."""
-    names, tops = cost.variables, [uppers[v] for v in cost.variables]
-    use, room = use.varying(), memory - use.constant
-    if sum(use.terms.values()) >= room * (1 - _TOUCH):  # the smallest tiles fill the memory
-        return dict.fromkeys(names, "lower")
-    layer = Layer("memory", Sum.of(cost.varying()), (Sum.of(use),), (room,))
-    (tiles,) = solve([layer], tops)
-    return {
-        v: "lower" if g < 1 + _NEAR else "upper" if g > top * (1 - _NEAR) else "interior"
-        for v, g, top in zip(names, tiles, tops, strict=True)
-    }

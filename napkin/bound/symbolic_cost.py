@@ -11,7 +11,7 @@ import sympy
 
 from napkin.bound.optimum import Optimum, Term, optimum
 from napkin.count.interior import visited_symbol
-from napkin.count.memory import Weights, memory, per_level
+from napkin.count.memory import memory, per_level
 from napkin.count.problem import Problem, without_corners
 from napkin.count.traffic import VALUES, Traffic, Unit, in_bytes
 from napkin.count.work import flops
@@ -90,16 +90,13 @@ class Cost:
         sizes: Mapping[str, int] | None = None,
         memory: float | None = None,
         chunk: int | None = None,
-        weights: Weights | None = None,
     ) -> Optimum:
         """The least H for M values (or bytes) of memory; see `napkin.bound.optimum.optimum`.
 
         Args:
             finite: keep the stream size as a symbol; beside `sizes`, `chunk` is its number.
-            weights: what a value of each tensor counts in H and in M, such as its bytes: a number
-                or a positive symbol. By default that of the cost's unit.
         """
-        problem = Problem.of(self.kernel, weights or self.unit, self.tap_by_tap)
+        problem = Problem.of(self.kernel, self.unit, self.tap_by_tap)
         numbers = None if sizes is None else {size_symbol(a): n for a, n in sizes.items()}
         if numbers is not None:
             self._check_visited(problem)
@@ -155,11 +152,8 @@ class Cost:
 def _fits(other: Any, binding: Any, found: Optimum) -> bool:
     """Whether a column is no larger than the binding one at an optimum, for long axes."""
     gap = sympy.expand((binding - other).xreplace(found.tiles))
-    large = {s: sympy.Integer(2) ** (40 + i) for i, s in enumerate(_sorted(gap))}
+    symbols = sorted(gap.free_symbols, key=lambda s: s.name)
+    large = {s: sympy.Integer(2) ** (40 + i) for i, s in enumerate(symbols)}
     # Roots of cubics are real, but may be written with i: in digits it cancels.
     value = gap.xreplace(large).evalf(chop=True)
     return bool(value.is_real and value >= 0)
-
-
-def _sorted(expression: Any) -> list[Any]:
-    return sorted(expression.free_symbols, key=lambda s: s.name)

@@ -88,7 +88,7 @@ def levels(program: Program, machine: Machine, names: Sequence[str] = ()) -> Lev
 
 
 class _NoWholeTile(InputError):
-    """Marks leave no tile that fits."""
+    """Alignments leave no tile that fits."""
 
 
 def rounded(program: Program, chain: Chain) -> Rounded:
@@ -213,15 +213,12 @@ class _Rounding:
         if stage.chips > 1:
             sizes = self.program.sizes
             tiles = math.prod(-(-sizes[a] // tile[a]) for a in self.cut)
-            most = math.prod(-(-sizes[a] // self._smallest(a)) for a in self.cut)
+            most = math.prod(-(-sizes[a] // self.wanted[0].get(a, 1)) for a in self.cut)
             if tiles < min(stage.chips, most):
                 return False
         if stage.children and inside:
             return math.prod(tile[a] // inside[a] for a in self.cut) <= stage.children
         return True
-
-    def _smallest(self, axis: str) -> int:
-        return self.wanted[0].get(axis, 1)
 
     def _padded(self, axis: str, base: int) -> int:
         """The axis, up to a multiple of `base`."""

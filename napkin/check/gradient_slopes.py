@@ -76,9 +76,9 @@ class Point:
         x = self.arrays[i]
         return (self.value(i, x + step * way) - self.value(i, x - step * way)) / (2 * step)
 
-    def bends(self, i: int, ways: Sequence[Array], step: float = 1e-6) -> bool:
+    def bends(self, i: int, ways: Sequence[Array]) -> bool:
         """Whether slopes on both sides of the point differ, as at the bend of a maximum."""
-        x, here = self.arrays[i], self.value(i, self.arrays[i])
+        x, here, step = self.arrays[i], self.value(i, self.arrays[i]), 1e-6
         for way in ways:
             right = (self.value(i, x + step * way) - here) / step
             left = (here - self.value(i, x - step * way)) / step
@@ -106,19 +106,20 @@ def derivative_rows(
     """
     rng = np.random.default_rng(seed)
     at = drawn(f, made, sizes, said, rng)
-    gradients = dict(zip(_inputs_of(made), _each(made.evaluate(*at.arrays, *at.cotangents)),
-                         strict=True))  # fmt: skip
+    names = [o.name[1:] for o in made.outputs]  # of the inputs by which it is taken
+    every = results(made, [*at.arrays, *at.cotangents])
+    gradients = dict(zip(names, every, strict=True))
     places = {str(n.params[0]): i for i, n in enumerate(f.inputs)}
     rows = [_beside_differences(at, places[name], g, rng) for name, g in gradients.items()]
     if autograd is None:
         return rows, ["torch is not installed: gradients are compared with differences alone"]
     try:
-        every = autograd(f, at.arrays, at.cotangents)
+        found = autograd(f, at.arrays, at.cotangents)
     except Exception as error:  # of an operator of a user, for which torch may have no function
         why = " ".join(str(error).split())[:160]
         return rows, [f"torch cannot differentiate {f.name}: {type(error).__name__}: {why}"]
     real = [str(n.params[0]) for n in f.inputs if n.kind == "real"]
-    theirs = dict(zip(real, every, strict=True))
+    theirs = dict(zip(real, found, strict=True))
     rows += [_beside_autograd(at, places[n], g, theirs[n]) for n, g in gradients.items()]
     return rows, []
 
@@ -159,10 +160,18 @@ def drawn(
                              for c, v in zip(cotangents, found, strict=True)])  # fmt: skip
 
 
+def results(
+    f: Diagram, arrays: Sequence[Array], scalars: Mapping[str, float] | None = None
+) -> tuple[Array, ...]:
+    """The outputs, in order."""
+    found = f.evaluate(*arrays, **(scalars or {}))
+    return found if isinstance(found, tuple) else (found,)
+
+
 def real_results(f: Diagram, arrays: Sequence[Array]) -> list[Array]:
     """The outputs of real numbers, in order."""
-    found = _each(f.evaluate(*arrays))
-    return [v for v, o in zip(found, f.outputs, strict=True) if o.node.kind == "real"]
+    pairs = zip(results(f, arrays), f.outputs, strict=True)
+    return [v for v, o in pairs if o.node.kind == "real"]
 
 
 def _beside_differences(at: Point, i: int, g: Array, rng: np.random.Generator) -> ValueRow:
@@ -221,12 +230,3 @@ def _undefined(f: Diagram, arrays: Sequence[Array]) -> int:
 
 def _name(f: Diagram, i: int) -> str:
     return f"d{f.inputs[i].params[0]}"
-
-
-def _inputs_of(made: Diagram) -> list[str]:
-    """The names of the inputs by which a gradient is taken."""
-    return [o.name[1:] for o in made.outputs]
-
-
-def _each(found: Any) -> tuple[Array, ...]:
-    return found if isinstance(found, tuple) else (found,)

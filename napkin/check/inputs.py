@@ -46,10 +46,9 @@ class Given:
             return self.arrays[name]
         if name in self.ranges:
             low, high = self.ranges[name]
-            whole = n.kind != "real"
-            return rng.integers(int(low), int(high) + 1, shape) if whole else rng.uniform(
-                low, high, shape
-            )  # fmt: skip
+            if n.kind == "real":
+                return rng.uniform(low, high, shape)
+            return rng.integers(int(low), int(high) + 1, shape)
         if n.kind == "int":
             return whole_numbers(diagram, n, shape, sizes, rng)
         return rng.normal(size=shape) if n.kind == "real" else rng.integers(0, 2, size=shape)

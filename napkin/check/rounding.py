@@ -59,11 +59,6 @@ def _in_kernel(k: PlannedKernel, output: str) -> tuple[set[str], set[str]]:
     return found, reads
 
 
-def _arguments(n: Node) -> tuple[Node, ...]:
-    """What a term is computed from; a contraction's factors one by one."""
-    return factors(n.args[0]) if n.op == "sum" else n.args
-
-
 def _within(roots: Iterable[Node], steps: Mapping[str, Node]) -> Iterator[Node]:
     """Every term of one step under `roots`; final states are followed to their steps in `steps`."""
     seen: set[Node] = set()
@@ -77,4 +72,4 @@ def _within(roots: Iterable[Node], steps: Mapping[str, Node]) -> Iterator[Node]:
         if n.op == "state" and n.params[1] == "new" and n.params[0] in steps:
             stack.append(steps[str(n.params[0])])
         elif not is_read(n):
-            stack.extend(_arguments(n))
+            stack.extend(factors(n.args[0]) if n.op == "sum" else n.args)

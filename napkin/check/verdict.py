@@ -7,13 +7,14 @@ an ahead-of-time compile against the largest operand and the room of the machine
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from napkin.check.gradient_slopes import Autograd, check_gradient, derivative_rows
+from napkin.check.gradient_slopes import Autograd, check_gradient, derivative_rows, results
 from napkin.check.inputs import Given, given
 from napkin.check.overflow import overflow
 from napkin.check.rounding import roundings
@@ -30,7 +31,7 @@ from napkin.progress import Progress, silent
 from napkin.run.arrays import DeviceArray, to_device
 from napkin.run.compile import ARCHITECTURES as KNOWN
 from napkin.run.compile import Job, Resources, compilations, resources_many
-from napkin.run.interpreted import SPELLING, run_recipe
+from napkin.run.interpreted import SPELLING, Ran, run_recipe
 from napkin.run.worker import KernelError
 from napkin.schedule import others
 from napkin.target import target_of
@@ -102,9 +103,7 @@ def check(
     for i, case in enumerate(todo):
         progress(case.name, i, total)
         chosen = plan_of(plan, case)
-        for specialised in (False, True):
-            if specialised and chosen.launched is chosen:
-                continue
+        for specialised in (False, True) if chosen.launched is not chosen else (False,):
             v, t = run_case(chosen, case, np.random.default_rng(seed + i), specialised, said)
             values += v
             traffic += t
@@ -112,13 +111,12 @@ def check(
     if resources:
         progress("compile", len(todo), total)
         found = compiled(plan)
-    beside: list[ValueRow] = []
-    notes = list(plan.notes)
+    beside, notes = (), plan.notes
     if gradient_of is not None:
         progress("derivatives", total, total)
         at = todo[0].sizes if said.arrays else small(gradient_of, np.random.default_rng(seed))
         beside, more = derivative_rows(gradient_of, plan.diagram, at, said, seed, autograd)
-        notes += more
+        notes = (*notes, *more)
     progress("done", total, total)
     rows = tuple(values), tuple(traffic), tuple(found)
     return Verdict(plan.name, *rows, tuple(notes), tuple(beside))
@@ -154,76 +152,85 @@ def run_case(
     diagram, sizes = plan.diagram, case.sizes
     inputs = draw(diagram, sizes, plan.dtype, rng, case.transposed, said)
     scalars = diagram.check_scalars({})
-    exact = [a.to_float64() for a in inputs.values()]
-    wanted = diagram.evaluate(*exact, **scalars)
-    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    wanted = results(diagram, [a.to_float64() for a in inputs.values()], scalars)
     try:
         ran = run_recipe(plan.recipe, inputs, sizes, scalars, specialised)
     except KernelError as error:
         raise CheckFailed(f"{plan.name}, {case.name}: {error}") from None
     if specialised and not any(ran.specialised):
         return [], []
-    # Key sets may ask for the values of arrays of whole numbers.
-    given = {
-        t: a.data for t, a in ran.tensors.items() if a.data.dtype.kind in "iu" and a.dtype != "bf16"
-    }
-    values: list[ValueRow] = []
-    for o, w in zip(diagram.outputs, wanted, strict=True):
-        found = ran.tensors[plan.tensor_of[o.name]].to_float64()
-        types = roundings(plan, plan.tensor_of[o.name])
-        limit = max(TOLERANCE[t] for t in types)
-        error = close_to(found, w, storage_type(o.node, plan.dtype))
-        moves = 0.0
-        if limit < error < math.inf:
+    found = _Found(plan, case, specialised, inputs, scalars, wanted, ran)
+    return list(found.values()), list(found.traffic())
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was found in one case, of kernels of warpgroups or of the others."""
+
+    plan: Plan
+    case: Case
+    specialised: bool
+    inputs: Mapping[str, DeviceArray]
+    scalars: Mapping[str, float]
+    wanted: Sequence[Any]
+    ran: Ran
+
+    def _called(self, name: str) -> str:
+        return f"{name}, {WARPGROUPS}" if self.specialised else name
+
+    @cached_property
+    def exact(self) -> list[Any]:
+        """The inputs as they are stored."""
+        return [a.to_float64() for a in self.inputs.values()]
+
+    def values(self) -> Iterator[ValueRow]:
+        """The errors of the outputs."""
+        plan, diagram = self.plan, self.plan.diagram
+        for i, o in enumerate(diagram.outputs):
+            found = self.ran.tensors[plan.tensor_of[o.name]].to_float64()
+            types = roundings(plan, plan.tensor_of[o.name])
+            limit = max(TOLERANCE[t] for t in types)
+            error = close_to(found, self.wanted[i], storage_type(o.node, plan.dtype))
             step = max(HALF_STEP[t] for t in types)
-            moves = _moves(diagram, o.name, inputs, scalars, step)
-        name = f"{case.name}, {WARPGROUPS}" if specialised else case.name
-        past = ""
-        if not error <= limit:
-            past = overflow(diagram, exact, sizes, scalars, whole=math.isfinite(error))
-        values.append(ValueRow(name, o.name, error, limit, moves, past))
-    traffic: list[TrafficRow] = []
-    kernels = [
-        fast if specialised else plain
-        for plain, fast, specialised in zip(
-            plan.kernels, plan.launched.kernels, ran.specialised, strict=True
-        )
-    ]
-    for k, counted, boxed in zip(kernels, ran.moved, ran.described, strict=True):
-        if specialised and not k.schedule.warpgroups:
-            continue
-        wanted_bytes = k.bytes_at(plan.full(sizes), given, boxed)
-        predicted = {(k.binding[t], str(d)): n for (t, d), n in wanted_bytes.items()}
-        seen = {(t, str(d)): n for (t, d), n in counted.items()}
-        for key in dict.fromkeys([*predicted, *seen]):
-            both = predicted.get(key, 0), seen.get(key, 0)
-            called = f"{k.name}, {WARPGROUPS}" if specialised else k.name
-            traffic.append(TrafficRow(case.name, called, *key, *both))
-    return values, traffic
+            moves = self._moves(i, step) if limit < error < math.inf else 0.0
+            past = ""
+            if not error <= limit:
+                whole = math.isfinite(error)
+                past = overflow(diagram, self.exact, self.case.sizes, self.scalars, whole=whole)
+            yield ValueRow(self._called(self.case.name), o.name, error, limit, moves, past)
 
+    def _moves(self, i: int, step: float) -> float:
+        """How far an output moves, by norm, if each value of every input moves by up to `step` of
+        its size: no rounding on the way can be asked to do less. 0 where that leaves the
+        numbers."""
+        rng, diagram = np.random.default_rng(0), self.plan.diagram
+        near = [
+            x * (1 + step * rng.uniform(-1, 1, x.shape)) if n.kind == "real" else x
+            for n, x in zip(diagram.inputs, self.exact, strict=True)
+        ]
+        moved = close_to(results(diagram, near, self.scalars)[i], self.wanted[i])
+        return moved if math.isfinite(moved) else 0.0
 
-def _moves(
-    diagram: Diagram,
-    output: str,
-    inputs: Mapping[str, DeviceArray],
-    scalars: Mapping[str, float],
-    step: float,
-) -> float:
-    """How far an output moves, by norm, if each value of every input moves by up to `step` of its
-    size: no rounding on the way can be asked to do less. 0 where that leaves the numbers."""
-    rng = np.random.default_rng(0)
-    exact = [inputs[str(n.params[0])].to_float64() for n in diagram.inputs]
-    near = [
-        x * (1 + step * rng.uniform(-1, 1, x.shape)) if n.kind == "real" else x
-        for n, x in zip(diagram.inputs, exact, strict=True)
-    ]
-    place = [o.name for o in diagram.outputs].index(output)
-    found: list[Any] = []
-    for values in (exact, near):
-        made = diagram.evaluate(*values, **scalars)
-        found.append(made[place] if isinstance(made, tuple) else made)
-    moved = close_to(found[1], found[0])
-    return moved if math.isfinite(moved) else 0.0
+    def traffic(self) -> Iterator[TrafficRow]:
+        """Bytes predicted and counted of each kernel that ran."""
+        plan, ran = self.plan, self.ran
+        fast = zip(plan.launched.kernels, ran.specialised, strict=True)
+        kernels = [k if own else plain for plain, (k, own) in zip(plan.kernels, fast, strict=True)]
+        for k, counted, boxed in zip(kernels, ran.moved, ran.described, strict=True):
+            if self.specialised and not k.schedule.warpgroups:
+                continue
+            wanted = k.bytes_at(plan.full(self.case.sizes), self._whole_numbers, boxed)
+            predicted = {(k.binding[t], str(d)): n for (t, d), n in wanted.items()}
+            seen = {(t, str(d)): n for (t, d), n in counted.items()}
+            for key in dict.fromkeys([*predicted, *seen]):
+                both = predicted.get(key, 0), seen.get(key, 0)
+                yield TrafficRow(self.case.name, self._called(k.name), *key, *both)
+
+    @cached_property
+    def _whole_numbers(self) -> dict[str, Any]:
+        """The values of arrays of whole numbers, for which key sets may ask."""
+        data = {t: a.data for t, a in self.ran.tensors.items() if a.dtype != "bf16"}
+        return {t: x for t, x in data.items() if x.dtype.kind in "iu"}
 
 
 def compiled(plan: Plan, *, registers: bool = True) -> list[ResourceRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +10,8 @@ import typer
 from typer import Option
 
 from napkin.cli import cost_tables, options
-from napkin.cli.cost_tables import Output
-from napkin.cli.request import request
+from napkin.cli.cost_tables import Costs, Output
+from napkin.cli.request import Request, request
 from napkin.errors import InputError
 
 _Levels = Annotated[
@@ -77,30 +77,23 @@ def cost_diagram(
     Transfers, memory and the optimum for a memory, as formulas and as numbers. docs/cost.md
     explains the tables and every limit.
     """
-    views = {
-        "--levels": True if levels or through is not None else None,
-        "--compare": compare,
-        "--sweep": sweep,
-        "--against": against,
-    }
-    chosen = [option for option, wanted in views.items() if wanted is not None]
+    chosen: dict[str, Callable[[Request], Costs]] = {}
+    if levels or through is not None:
+        chosen["--levels"] = lambda wanted: cost_tables.levels(wanted, through)
+    if compare is not None:
+        chosen["--compare"] = lambda wanted: cost_tables.compared(wanted, compare)
+    if sweep is not None:
+        chosen["--sweep"] = lambda wanted: cost_tables.swept(wanted, sweep)
+    if against is not None:
+        chosen["--against"] = lambda wanted: cost_tables.against(wanted, against, prices)
     into = Output(csv, plot, json)
-    _check(chosen, prices, into)
+    _check([*chosen], prices, into)
     source = context.get_parameter_source("on")
     if against is not None and source is not None and source.name != "DEFAULT":
         raise InputError(f"--against says which machines; add {on} to them, and leave --on out")
     wanted = request(name, on, sizes, dtype, parts, storage, sized=sweep is None, gradient=gradient)
-    if compare is not None:
-        costs = cost_tables.compared(wanted, compare)
-    elif sweep is not None:
-        costs = cost_tables.swept(wanted, sweep)
-    elif against is not None:
-        costs = cost_tables.against(wanted, against, prices)
-    elif chosen:
-        costs = cost_tables.levels(wanted, through)
-    else:
-        costs = cost_tables.plain(wanted)
-    into.write(costs)
+    costs = next(iter(chosen.values()), cost_tables.plain)
+    into.write(costs(wanted))
 
 
 def _check(chosen: Sequence[str], prices: str | None, into: Output) -> None:

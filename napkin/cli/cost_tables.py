@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from napkin.cli.parse import parse_prices, parse_sweep
 from napkin.cli.request import Request
 from napkin.errors import InputError, check_known
 from napkin.show import console
+from napkin.show.console import RenderableType
 from napkin.show.files import check_csv, write_csv
 from napkin.show.words import Range
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(frozen=True)
@@ -139,15 +137,12 @@ def swept(request: Request, sweep: str) -> Costs:
 
     every = [{**request.sizes, **dict.fromkeys(sizes.axes, size)} for size in sizes.sizes]
     with console.progress() as tell:
-        outcomes = over_sizes(
+        found = over_sizes(
             request.diagram, request.on, every, request.dtype, parts=request.parts, progress=tell
         )
-    plans = {n: p for n, p in zip(sizes.sizes, outcomes, strict=True) if isinstance(p, Predicted)}
-    refused = {
-        n: r.reason
-        for n, r in zip(sizes.sizes, outcomes, strict=True)
-        if not isinstance(r, Predicted)
-    }
+    each = dict(zip(sizes.sizes, found, strict=True))
+    plans = {n: p for n, p in each.items() if isinstance(p, Predicted)}
+    refused = {n: r.reason for n, r in each.items() if not isinstance(r, Predicted)}
     if not plans:
         raise InputError(f"--sweep: there is no plan at any size: {refused[sizes.sizes[0]]}")
     kept, found = Range(sizes.axes, tuple(plans)), list(plans.values())

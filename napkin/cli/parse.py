@@ -118,6 +118,27 @@ def parse_share(text: str) -> float:
     raise InputError(f"--overhead {_short(text)}: write a number from 0, as in 0.67 or 2/3")
 
 
+def parse_shape(text: str, option: str) -> tuple[int, ...]:
+    """Whole numbers joined by x, as in 30x48x80.
+
+    Raises:
+        InputError: `text` is something else.
+    """
+    if not re.fullmatch(r"[0-9]+(x[0-9]+)*", text.strip(), re.ASCII):
+        wrong = f"{option} {_short(text)}: write whole numbers joined by x, one for every axis"
+        raise InputError(f"{wrong}, as in 30x48x80")
+    for part in text.strip().split("x"):
+        if len(part) > _DIGITS:
+            raise InputError(f"{option}: a number of {len(part)} digits is too large")
+    return tuple(map(int, text.strip().split("x")))
+
+
+def per_axis(text: str, option: str) -> int | tuple[int, ...]:
+    """`parse_shape`, where one number stands for every axis."""
+    values = parse_shape(text, option)
+    return values[0] if len(values) == 1 else values
+
+
 def parse_sweep(text: str) -> Range:
     """The sizes of ``--sweep``: "q,x=1024..65536" doubles, "q=1024..8192:1024" goes in steps.
 

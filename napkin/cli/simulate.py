@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from napkin.cli import options
+from napkin.cli.parse import parse_shape, per_axis
 from napkin.errors import InputError
 
 _Layout = Annotated[str, Argument(metavar="LAYOUT", help="Tokens along each axis, as in 30x48x80.")]
@@ -52,12 +53,12 @@ def simulate_tiles(
     """
     from napkin.show import console, simulation
 
-    size = simulation.parse_shape(layout, "LAYOUT")
+    size = parse_shape(layout, "LAYOUT")
     given = {"stride": stride, "q_tile": q_tile, "kv_tile": kv_tile}
     given |= {"kernel_size": kernel, "dilation": dilation, "is_causal": causal}
     spelt = {"kernel_size": "--kernel", "is_causal": "--causal"}
     shapes: dict[str, Any] = {
-        name: simulation.per_axis(text, spelt.get(name, f"--{name.replace('_', '-')}"))
+        name: per_axis(text, spelt.get(name, f"--{name.replace('_', '-')}"))
         for name, text in given.items()
         if text is not None
     }

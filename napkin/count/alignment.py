@@ -31,7 +31,7 @@ class Alignment:
 
 
 def alignments(kernel: Kernel, chain: Chain, item: Bytes) -> tuple[Alignment, ...]:
-    """Every mark of a kernel's axes on a chain of levels, the outermost level first."""
+    """Every alignment of a kernel's axes on a chain of levels, the outermost level first."""
     found: list[Alignment] = []
     for stage in chain.stages:
         found += _lines(kernel, stage, item)
@@ -83,7 +83,7 @@ def _shapes(kernel: Kernel, chain: Chain, inner: Stage, item: Bytes) -> Iterable
             rows, columns = columns, rows
         for side, axes in (("rows", rows), ("columns", columns)):
             why = f"matrix instructions take {side} by {sizes[f'mma_{side}']}"
-            # Of axes that are packed into one side of a product, the last carries its mark.
+            # Of axes that are packed into one side of a product, the last carries its alignment.
             yield Alignment(axes[-1], sizes[f"mma_{side}"], inner.name, why)
         depth = max((item[tensor_of(p)] for p in c.parts if is_read(p)), default=max(item.values()))
         multiple = max(int(sizes["mma_depth"] / depth), 1)

@@ -147,67 +147,64 @@ def _is_empty(i: Interval, residues: Residues) -> bool:
 def _meaning(n: Node, at: Mapping[str, tuple[Any, Any]], residues: Residues) -> Any:
     """A bound for the query at `start + behind` along each axis, in the interior; of the first
     residue, which stands for all."""
-    at = {**at, **{a: (sympy.Integer(0), 0) for a in residues}}
-    floors: dict[Any, tuple[Any, int]] = {}
-    done: dict[Node, Any] = {}
-    for m in postorder([n]):
-        done[m] = _one(m, done, at, floors, residues)
-    out = sympy.expand(done[n])
-    while left := [f for f in floors if out.has(f)]:
-        # Outer floors first: they may hold inner ones.
-        f = max(left, key=lambda s: len(str(s)))
-        body, step = floors[f]
-        out = sympy.expand(out.subs(f, _floor(body, step, at)))
-    return out
+    return _Bound({**at, **{a: (sympy.Integer(0), 0) for a in residues}}, residues).of(n)
 
 
-def _one(
-    n: Node,
-    done: Mapping[Node, Any],
-    at: Mapping[str, tuple[Any, Any]],
-    floors: dict[Any, tuple[Any, int]],
-    residues: Residues,
-) -> Any:
-    if n.op == "number" and float(str(n.params[0])).is_integer():
-        return sympy.Integer(int(float(str(n.params[0]))))
-    if n.op == "size":
-        return size_symbol(str(n.params[0]))
-    if n.op == "index" and n.axes[0] in at:
-        start, behind = at[n.axes[0]]
-        return start + behind
-    if n.op == "where":
-        return done[n.args[1 if _probe(n.args[0], residues) else 2]]
-    if n.kind == "bool":
-        return None  # a test, which `where` alone reads
-    args = [done[a] for a in n.args]
-    record = POINTWISE.get(n.op)
-    if record is None or record.meaning is None or (n.op == "cast" and truncates(n)):
-        raise NoInterior
-    if None in args:
-        raise NoInterior
-    value, symbols = meant(record)
-    given = dict(zip(symbols, args, strict=True))
-    whole = {f: _quotient(f, given, at, floors, residues) for f in value.atoms(sympy.floor)}
-    return _branch(value, n, symbols, residues).xreplace(whole | given)
+class _Bound:
+    """Terms in symbols, at places `start + behind` along axes.
 
+    Attributes:
+        done: what each term is.
+        floors: symbols for floors, with what each is the floor of.
+    """
 
-def _quotient(
-    f: Any,
-    given: Mapping[Any, Any],
-    at: Mapping[str, tuple[Any, Any]],
-    floors: dict[Any, tuple[Any, int]],
-    residues: Residues,
-) -> Any:
-    """A symbol for a floor in an operator's meaning, with what it is the floor of in `floors`."""
-    above, below = (e.xreplace(given) for e in f.args[0].as_numer_denom())
-    if not (below.is_Integer and below.is_positive):
-        raise NoInterior
-    step, body = int(below), sympy.expand(above)
-    if residues and any(abs(body.coeff(s)) > 1 for s, _ in at.values() if s != 0):
-        raise NoInterior  # blocks of positions, of which a residue has now more, now fewer
-    made = sympy.Symbol(f"floor({body})/{step}", integer=True)
-    floors[made] = body, step
-    return made
+    def __init__(self, at: Mapping[str, tuple[Any, Any]], residues: Residues) -> None:
+        self.at, self.residues = at, residues
+        self.done: dict[Node, Any] = {}
+        self.floors: dict[Any, tuple[Any, int]] = {}
+
+    def of(self, n: Node) -> Any:
+        """A term without symbols for floors."""
+        for m in postorder([n]):
+            self.done[m] = self._one(m)
+        out = sympy.expand(self.done[n])
+        while left := [f for f in self.floors if out.has(f)]:
+            # Outer floors first: they may hold inner ones.
+            f = max(left, key=lambda s: len(str(s)))
+            out = sympy.expand(out.subs(f, _floor(*self.floors[f], self.at)))
+        return out
+
+    def _one(self, n: Node) -> Any:
+        if n.op == "number" and float(str(n.params[0])).is_integer():
+            return sympy.Integer(int(float(str(n.params[0]))))
+        if n.op == "size":
+            return size_symbol(str(n.params[0]))
+        if n.op == "index" and n.axes[0] in self.at:
+            return sum(self.at[n.axes[0]])
+        if n.op == "where":
+            return self.done[n.args[1 if _probe(n.args[0], self.residues) else 2]]
+        if n.kind == "bool":
+            return None  # a test, which `where` alone reads
+        args, record = [self.done[a] for a in n.args], POINTWISE.get(n.op)
+        truncated = n.op == "cast" and truncates(n)
+        if record is None or record.meaning is None or truncated or None in args:
+            raise NoInterior
+        value, symbols = meant(record)
+        given = dict(zip(symbols, args, strict=True))
+        whole = {f: self._quotient(f, given) for f in value.atoms(sympy.floor)}
+        return _branch(value, n, symbols, self.residues).xreplace(whole | given)
+
+    def _quotient(self, f: Any, given: Mapping[Any, Any]) -> Any:
+        """A symbol for a floor in an operator's meaning."""
+        above, below = (e.xreplace(given) for e in f.args[0].as_numer_denom())
+        if not (below.is_Integer and below.is_positive):
+            raise NoInterior
+        step, body = int(below), sympy.expand(above)
+        if self.residues and any(abs(body.coeff(s)) > 1 for s, _ in self.at.values() if s != 0):
+            raise NoInterior  # blocks of positions, of which a residue has now more, now fewer
+        made = sympy.Symbol(f"floor({body})/{step}", integer=True)
+        self.floors[made] = body, step
+        return made
 
 
 def _branch(value: Any, n: Node, symbols: Sequence[Any], residues: Residues) -> Any:

@@ -8,7 +8,7 @@ largest column of the diagram counts, since a value is dropped once its last rea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import sympy
@@ -27,10 +27,6 @@ def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
     return plain(sympy.Mul(*(tile_symbol(kernel, a) for a in axes)), kernel.splits, kernel.part)
 
 
-Weights = Unit | Mapping[str, Any]
-"""What a value of each tensor counts; under "" what one of an array inside a kernel does."""
-
-
 def _held(kernel: Kernel, n: Node, tap_by_tap: bool) -> Any:
     """Values of one tile of an array; windows of a tensor lie in memory as what they read of it."""
     if tap_by_tap or not is_read(n):
@@ -38,17 +34,17 @@ def _held(kernel: Kernel, n: Node, tap_by_tap: bool) -> Any:
     return held_values(kernel, n.axes, slides(n))
 
 
-def memory(kernel: Kernel, weights: Weights = VALUES, tap_by_tap: bool = False) -> Any:
-    """M as a function of group, stream and whole sizes: in values, or weighted.
+def memory(kernel: Kernel, unit: Unit = VALUES, tap_by_tap: bool = False) -> Any:
+    """M as a function of group, stream and whole sizes: in values, or bytes.
 
     Args:
         tap_by_tap: the taps of windows are held one by one, each with all that it reads.
     """
     if not kernel.stream.axes:
-        return columns(kernel, weights, tap_by_tap)
+        return columns(kernel, unit, tap_by_tap)
     # One tensor read under two names is held twice: its tiles differ.
-    reads = [weights[a.tensor] * _held(kernel, a.leaf, tap_by_tap) for a in kernel.reads]
-    writes = [weights[o.name] * tile(kernel, tile_axes(o)) for o in kernel.outputs]
+    reads = [unit[a.tensor] * _held(kernel, a.leaf, tap_by_tap) for a in kernel.reads]
+    writes = [unit[o.name] * tile(kernel, tile_axes(o)) for o in kernel.outputs]
     return sympy.expand(sympy.Add(*reads, *writes))
 
 
@@ -62,27 +58,23 @@ def per_level(kernel: Kernel) -> dict[str, Any]:
     operands = [axes for _, axes in (*found.streamed_operands, *found.fixed_operands)]
     stream = kernel.stream
     chunk = [tile(kernel, a) for a in found.chunk if not stream.axes or stream.carried(a)]
-    distinct = list(dict.fromkeys(chunk))
-    largest = [t for t in distinct if not any(t != u and _at_least(u, t) for u in distinct)]
-    top = sympy.Max(*largest) if len(largest) > 1 else sympy.Add(*largest)
+    states = sympy.Add(*(tile(kernel, axes) for axes in found.states))
     return {
         "shared": sympy.expand(sympy.Add(*(tile(kernel, axes) for axes in operands))),
-        "registers": sympy.expand(sympy.Add(*(tile(kernel, axes) for axes in found.states))) + top,
+        "registers": sympy.expand(states) + _largest(chunk),
     }
 
 
-def columns(kernel: Kernel, weights: Weights = VALUES, tap_by_tap: bool = False) -> Any:
+def columns(kernel: Kernel, unit: Unit = VALUES, tap_by_tap: bool = False) -> Any:
     """The column rule: the largest sum of tiles that are alive together, operator by operator."""
     names = {o.node.args[0] if o.node.op == "scatter" else o.node: o.name for o in kernel.outputs}
 
     def held(n: Node) -> Any:
         tensor = tensor_of(n) if is_read(n) else names.get(n, "")
-        return weights[tensor] * _held(kernel, n, tap_by_tap)
+        return unit[tensor] * _held(kernel, n, tap_by_tap)
 
-    sums = [sympy.Add(*map(held, column)) for column in alive(kernel)]
-    kept = [s for s in dict.fromkeys(sympy.expand(s) for s in sums) if s != 0]
-    kept = [s for s in kept if not any(t != s and _at_least(t, s) for t in kept)]
-    return sympy.Max(*kept) if len(kept) > 1 else (kept[0] if kept else sympy.Integer(0))
+    sums = (sympy.expand(sympy.Add(*map(held, column))) for column in alive(kernel))
+    return _largest(s for s in sums if s != 0)
 
 
 def alive(kernel: Kernel) -> list[list[Node]]:
@@ -119,6 +111,13 @@ def alive(kernel: Kernel) -> list[list[Node]]:
         if n not in last and n not in results:
             del held[n]
     return out
+
+
+def _largest(found: Iterable[Any]) -> Any:
+    """The largest of some sums, but for those that are surely no larger than another."""
+    distinct = list(dict.fromkeys(found))
+    kept = [s for s in distinct if not any(t != s and _at_least(t, s) for t in distinct)]
+    return sympy.Max(*kept) if len(kept) > 1 else sympy.Add(*kept)
 
 
 def _at_least(big: Any, small: Any) -> bool:

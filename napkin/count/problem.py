@@ -8,9 +8,9 @@ from typing import Any
 
 import sympy
 
-from napkin.count.memory import Weights, memory
+from napkin.count.memory import memory
 from napkin.count.split_axes import plain
-from napkin.count.traffic import VALUES, transfers
+from napkin.count.traffic import VALUES, Unit, transfers
 from napkin.derive.kernel import Kernel
 from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
 
@@ -34,8 +34,8 @@ class Problem:
     streams: dict[Any, Any]
 
     @classmethod
-    def of(cls, kernel: Kernel, weights: Weights = VALUES, tap_by_tap: bool = False) -> Problem:
-        """The problem of a labelled kernel, in values or weighted; `tap_by_tap` as in `Cost`."""
+    def of(cls, kernel: Kernel, unit: Unit = VALUES, tap_by_tap: bool = False) -> Problem:
+        """The problem of a labelled kernel, in values or bytes; `tap_by_tap` as in `Cost`."""
         splits = kernel.splits
         grouped = [a for a in kernel.group if a not in kernel.alone]
         groups = {group_symbol(a): plain(size_symbol(a), splits) for a in grouped}
@@ -43,10 +43,10 @@ class Problem:
 
         def moved(*directions: str) -> Any:
             parts = [t for t in transfers(kernel, tap_by_tap) if t.direction in directions]
-            sums = [t.total * weights[t.tensor] for t in parts]
+            sums = [t.total * unit[t.tensor] for t in parts]
             return falling(over_strides(sympy.expand(sympy.Add(*sums))), tuple(groups))
 
-        live = memory(kernel, weights, tap_by_tap)
+        live = memory(kernel, unit, tap_by_tap)
         columns = live.args if isinstance(live, sympy.Max) else (live,)
         return cls(moved("read"), moved("write", "add"), tuple(columns), groups, streams)
 

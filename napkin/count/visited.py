@@ -145,12 +145,6 @@ def _behind(first: Hull, h: Hull) -> Hull:
     return Hull(axes, least, whole(h.end), whole(h.inner_first), whole(h.inner_end), h.step)
 
 
-def _tiled(kernel: Kernel, seen: Visits) -> tuple[str, ...]:
-    """The axes along which groups visit different keys."""
-    split = {a for s in seen.splits for a in (s.place, s.residue)}
-    return tuple(a for a in kernel.axes if a in query_axes(seen.keys) or a in split)
-
-
 def read(
     kernel: Kernel,
     axes: Sequence[str],
@@ -164,7 +158,9 @@ def read(
     the last chunk crosses whole, up to the end of the axis, and `past` where beyond it, too."""
     seen = kernel.visits
     assert seen is not None
-    over = {a: -(-sizes[a] // tiles[a]) for a in _tiled(kernel, seen)}
+    # The axes along which groups visit different keys.
+    differ = {*query_axes(seen.keys), *(a for s in seen.splits for a in (s.place, s.residue))}
+    over = {a: -(-sizes[a] // tiles[a]) for a in kernel.axes if a in differ}
     every = [extents(a, sizes, tiles, over, kernel.splits) for a in over if a in axes]
     every += occupied(seen, sizes, tiles)
     end = {a: sizes[a] + past * tiles[a] for a in seen.axes}  # no box begins past it
@@ -183,11 +179,9 @@ def read(
 
 
 def _length(h: Hull, tile: int, size: int, boxed: bool) -> Array:
-    return (
-        np.minimum(_iterations(h, tile) * tile, np.maximum(size - h.first, 0))
-        if boxed
-        else h.length
-    )
+    if not boxed:
+        return h.length
+    return np.minimum(_iterations(h, tile) * tile, np.maximum(size - h.first, 0))
 
 
 def _iterations(h: Hull, tile: int) -> Array:

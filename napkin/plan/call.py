@@ -137,11 +137,9 @@ class Call:
         order = ", ".join(str(axes.index(a)) for a in seen)
         given = name if seen == tuple(axes) else f"{name}.permute({order})"
         box = f"({given}, {[tiles[a] for a in seen]})"
-        return (
-            f"_box{box}"
-            if self.fast
-            else (f"TensorDescriptor.from_tensor{box} if DESCRIPTORS else {name}")
-        )
+        if self.fast:
+            return f"_box{box}"
+        return f"TensorDescriptor.from_tensor{box} if DESCRIPTORS else {name}"
 
     def _even(self, axis: str) -> str:
         """Whether tiles cover an axis without a rest."""

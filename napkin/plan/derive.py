@@ -154,7 +154,8 @@ class Searched:
 
     def fitted(self) -> Plan:
         """The plan with settings that the compiler finds room for."""
-        return self.plan(_fitting(self.kernels))
+        found = {id(k.choice): fitting(k) for k in distinct(self.kernels)}
+        return self.plan(tuple(replace(k, choice=found[id(k.choice)]) for k in self.kernels))
 
 
 def searched(
@@ -220,12 +221,6 @@ def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float 
         return small
     large = _searched(diagram, known, memo.again(), under=under)
     return large if large is not None and large.cut.seconds < under else small
-
-
-def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:
-    """Kernels with settings that the compiler finds room for."""
-    found = {id(k.choice): fitting(k) for k in distinct(kernels)}
-    return tuple(replace(k, choice=found[id(k.choice)]) for k in kernels)
 
 
 def _check_parts(diagram: Diagram, parts: Mapping[str, int], sizes: Mapping[str, int]) -> None:

@@ -268,12 +268,9 @@ def _split(event: Labelled, events: Sequence[Any]) -> list[Step]:
     """The rewrite that split the axes of a kernel by residue; none where none is split."""
     places = {s.place for s in event.kernel.splits}
     before = (e for e in reversed(events[: event.since]) if isinstance(e, Step))
-    found = (e for e in before if e.rule == SPLIT.name and places & _axes(e.after))
-    return [] if not places else list(itertools.islice(found, 1))
-
-
-def _axes(nodes: Iterable[Node]) -> set[str]:
-    return {a for n in nodes for a in n.axes}
+    steps = (e for e in before if e.rule == SPLIT.name)
+    found = (e for e in steps if any(places & {*n.axes} for n in e.after))
+    return list(itertools.islice(found, 1))
 
 
 def _in_kernel(step: Step, kernel: Kernel) -> Item:

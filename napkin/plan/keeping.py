@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -86,16 +86,12 @@ class Pairs:
             else:
                 yield k
 
-    def _values(self, axes: Iterable[str]) -> int:
-        return math.prod(self.sizes[a] for a in axes)
-
     def bytes(self, *kept: Keepable) -> int:
         """Bytes of what is kept beside inputs and outputs."""
-        return sum(
-            stored_bytes(self._values(k.axes), k.dtype or self.memo.dtype)
-            for k in kept
-            if not k.output
-        )
+        more = [k for k in kept if not k.output]
+        sizes = (math.prod(self.sizes[a] for a in k.axes) for k in more)
+        each = zip(sizes, more, strict=True)
+        return sum(stored_bytes(values, k.dtype or self.memo.dtype) for values, k in each)
 
     # --- plans ------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from napkin.bound.least import items_of
 from napkin.bound.optimum import Term
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.crossing import CacheTraffic
@@ -100,11 +99,6 @@ class PlannedKernel:
     def dtypes(self) -> dict[str, str]:
         """Storage type of each tensor."""
         return storage(self.choice.kernel, self.dtype)
-
-    @cached_property
-    def items(self) -> dict[str, Any]:
-        """Bytes of a value of each tensor, and of what is computed inside."""
-        return items_of(self.dtypes, self.dtype)
 
     @cached_property
     def bytes(self) -> dict[tuple[str, Direction], int]:

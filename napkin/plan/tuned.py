@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from napkin.errors import InputError
 from napkin.plan.plan import Plan
@@ -66,26 +66,20 @@ def remember(plan: Plan, choices: Sequence[Choice], about: Mapping[str, Any] | N
 
 
 def _entries(path: Path) -> dict[str, Any]:
-    text = read(path)
     try:
-        data: Any = json.loads(text or "")
-    except (ValueError, RecursionError):
+        data: Any = json.loads(read(path) or "")
+        return {**data["plans"]} if data["format"] == FORMAT else {}
+    except (ValueError, KeyError, TypeError, RecursionError):  # it is no such file
         return {}
-    if not isinstance(data, dict):
-        return {}
-    found = cast("dict[str, Any]", data)
-    plans = found.get("plans") if found.get("format") == FORMAT else None
-    return cast("dict[str, Any]", plans) if isinstance(plans, dict) else {}
 
 
 def entry_of(plan: Plan) -> dict[str, Any] | None:
     """What is remembered of a plan that the planner made, or None."""
-    found = _entries(file_of(plan)).get(key_of(plan))
-    if not isinstance(found, dict):
+    found: Any = _entries(file_of(plan)).get(key_of(plan))
+    try:
+        return found if all(isinstance(k, dict) for k in found["kernels"]) else None
+    except (KeyError, TypeError):
         return None
-    kernels = cast("dict[str, Any]", found).get("kernels")
-    good = isinstance(kernels, list) and all(isinstance(k, dict) for k in cast("Any", kernels))
-    return cast("dict[str, Any]", found) if good else None
 
 
 def remembered(plan: Plan) -> Plan:

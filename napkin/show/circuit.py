@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from napkin.diagram.columns import INNER, OUTER, Entry, Levels, columns
+from napkin.diagram.columns import INNER, OUTER, Levels, columns
 from napkin.diagram.diagram import Diagram
 from napkin.ir.node import Node
-from napkin.show._layout import ITEM, LANE, RULE, Block, Wire, layout
+from napkin.show._layout import ITEM, LANE, RULE, Block, layout
 from napkin.show._svg import GREY, INK, Paper, short, width
 
 COLOURS = (INK, "#e07b00", "#2e8b3d", "#2f6fd0", "#a03ab0", "#00888a")
@@ -69,7 +69,9 @@ class _Drawing:
         plan, cut, entries = self.plan, self.plan.cuts[i], self.entries[i]
         first, last = i == 0, i == len(plan.blocks)
         new = cut if first else (plan.blocks[i - 1].stage.node,)
-        plates = {(n, a): self._plate(entries[n], a) for n in new for a in plan.lanes[n]}
+        # At the outer level the end of a wire says what its array is.
+        inner = [n for n in new if entries[n].level != OUTER]
+        plates = {(n, a): self.labels.get(a, a) for n in inner for a in plan.lanes[n]}
         end = x + max([28, *(width(words) + 24 for words in plates.values())])
         end = max([end, *(x + width(entries[n].name) + 16 for n in new)])
         if last:
@@ -99,10 +101,6 @@ class _Drawing:
     def _called(self, n: Node) -> str:
         return ", ".join(o.name for o in self.diagram.outputs if o.node is n)
 
-    def _plate(self, e: Entry, axis: str) -> str:
-        """What a wire says where its array begins; at the outer level its end says it instead."""
-        return "" if e.level == OUTER else self.labels.get(axis, axis)
-
     # --- operators --------------------------------------------------------------------------
 
     def _stage(self, i: int, x: int) -> int:
@@ -113,8 +111,10 @@ class _Drawing:
         every = (*block.wires, *block.joined)
         drops = [abs(plan.of(w.source, w.axis) - plan.y(made, w.lane)) for w in every]
         turn = x + 22 + 5 * sum(drop > 0 for drop in drops) + max([0, *drops]) // 5
-        loads = {w: self._load(w, before[w.source], level) for w in block.wires}
-        left = turn + max([0, *(width(words) + 20 for words in loads.values() if words)])
+        # A wire takes its label on where its array is loaded.
+        loaded = [w for w in block.wires if before[w.source].level != level]
+        loads = {w: self.labels[w.axis] for w in loaded if self.labels.get(w.axis)}
+        left = turn + max([0, *(width(words) + 20 for words in loads.values())])
         words = short(_title(block))
         right = left + width(words) + 16
         end = right + 14
@@ -128,7 +128,7 @@ class _Drawing:
                 self.paper.dot(turn, y1, level)
             elif w.lane >= block.passing:
                 self.paper.wire(turn, y1, left, y1, level, dotted=dotted)
-            if loads.get(w):
+            if w in loads:
                 self.paper.plate(turn + 6, y1, loads[w], level)
         for lane, axis in enumerate(plan.lanes[made]):
             start, y = turn if lane < block.passing else right, plan.y(made, lane)
@@ -143,10 +143,6 @@ class _Drawing:
         top = plan.y(made, block.passing) - LANE // 2
         self.paper.box(left, top, right, top + block.ports * LANE, words, block.stage.text)
         return end
-
-    def _load(self, w: Wire, e: Entry, level: str) -> str:
-        """The label that a wire takes on where its array is loaded."""
-        return self.labels.get(w.axis, "") if e.level != level else ""
 
 
 def _coloured(levels: Sequence[str]) -> dict[str, str]:

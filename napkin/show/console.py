@@ -9,14 +9,18 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from napkin.progress import Progress, silent
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
+else:  # slow to import, so that each command does where it prints
+    RenderableType: TypeAlias = Any
+    Table: TypeAlias = Any
 
+Rows: TypeAlias = Iterable[Sequence[str]]
 
 _PIPED_WIDTH = 120
 """Columns where nobody said how wide the output is."""
@@ -62,8 +66,8 @@ def _rendered(made: Console, things: Sequence[RenderableType]) -> str:
     return "".join(line.rstrip() + "\n" for line in lines)
 
 
-def table(*columns: str, title: str = "", right: tuple[str, ...] = ()) -> Table:
-    """An empty table; the columns in `right` hold numbers."""
+def table(*columns: str, title: str = "", rows: Rows = ()) -> Table:
+    """A table; the columns whose names begin with ">" hold numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -72,11 +76,14 @@ def table(*columns: str, title: str = "", right: tuple[str, ...] = ()) -> Table:
     above = Text(title, no_wrap=True, overflow="ignore") if title else None
     made = Table(title=above, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        side = "right" if name.startswith(">") else "left"
+        made.add_column(name.removeprefix(">"), justify=side, overflow="fold")
+    for row in rows:
+        made.add_row(*row)
     return made
 
 
-def pairs(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+def pairs(title: str, rows: Rows) -> Table:
     """A table of names and texts without a head."""
     from rich import box
     from rich.table import Table
@@ -85,8 +92,8 @@ def pairs(title: str, rows: Iterable[tuple[str, str]]) -> Table:
                  box=box.SIMPLE, show_header=False)  # fmt: skip
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
-    for name, text in rows:
-        made.add_row(name, text)
+    for row in rows:
+        made.add_row(*row)
     return made
 
 

@@ -16,7 +16,7 @@ from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.show.files import writable_folder
 from napkin.show.plans import heading
-from napkin.show.plots import drawing, figure_class, save
+from napkin.show.plots import figure, figure_class
 from napkin.show.predictions import fixed_sizes
 from napkin.show.words import Range, sizes_text
 from napkin.studies.landscape import Landscape, landscape
@@ -27,7 +27,6 @@ from napkin.studies.strategies import Comparison
 _POINTS = 33
 """Points of a curve."""
 
-_SIZE = (7.0, 4.5)
 _LETTERS = 90
 """Letters of a title in one line."""
 
@@ -121,7 +120,7 @@ def _draw_traffic(axes: Any, k: PlannedKernel, terms: Sequence[tuple[float, floa
 
 def _least(k: PlannedKernel, memory: int) -> float:
     try:
-        return for_memory(k.cost, k.choice.sizes, memory, k.items)
+        return for_memory(k.byte_cost, k.choice.sizes, memory)
     except InputError:
         return math.inf
 
@@ -208,10 +207,8 @@ def _draw_machines(axes: Any, found: Sequence[Predicted]) -> None:
 
 def _write(folder: Path, name: str, about: str, draw: Callable[..., None], *shown: Any) -> str:
     """Draw what is shown into a file; its name."""
-    with drawing():
-        figure = figure_class()(figsize=_SIZE, layout="constrained")
-        axes = figure.subplots()
+    with figure(folder / f"{name}.svg", 7.0, 4.5) as made:
+        axes = made.subplots()
         draw(axes, *shown)
         axes.set_title(textwrap.fill(about, _LETTERS), fontsize=9)
-        save(folder / f"{name}.svg", figure)
     return f"{name}.svg"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from napkin.bound.least import distinct
 from napkin.bound.optimum import Optimum
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.interior import visited_symbol
@@ -17,15 +18,11 @@ from napkin.ir.symbols import MEMORY, group_symbol, size_symbol, stream_symbol
 from napkin.ir.types import STORAGE
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
-from napkin.show.console import table
+from napkin.show.console import RenderableType, Table, table
 from napkin.show.notes import notes
 from napkin.show.plans import heading, term_text
 from napkin.show.words import bytes_text, us_text
 from napkin.studies.roofline import LevelUse, PipeUse, Roofline, roofline
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
 
 def cost_json(plan: Plan) -> dict[str, Any]:
@@ -146,13 +143,11 @@ def _at_sizes_json(plan: Plan, k: PlannedKernel) -> dict[str, Any]:
 
 
 def _transfers(k: PlannedKernel) -> Table:
-    numbers = ("values", "bytes")
-    made = table("tensor", "direction", "H in values", *numbers,
-                 title=f"kernel {k.name}: transfers", right=numbers)  # fmt: skip
-    for (tensor, direction), count in k.bytes.items():
-        own = [t for t in k.H.parts if (t.tensor, t.direction) == (tensor, direction)]
+    columns = ("tensor", "direction", "H in values", ">values", ">bytes")
+    made = table(*columns, title=f"kernel {k.name}: transfers")
+    for (tensor, direction), own in distinct(k.cost).items():
         values = sum(t.values(k.choice.sizes, k.tiles) for t in own)
-        symbolic = sum(t.total for t in own)
+        symbolic, count = sum(t.total for t in own), k.bytes[tensor, direction]
         made.add_row(tensor, direction, str(symbolic), f"{values:,}", f"{count:,}")
     total = k.H.values(k.choice.sizes, k.tiles)
     made.add_section()
@@ -168,13 +163,13 @@ def _transfers(k: PlannedKernel) -> Table:
 
 
 def _memory(k: PlannedKernel) -> Table:
-    numbers = ("values", "bytes")
-    made = table("memory", "in values", *numbers,
-                 title=f"kernel {k.name}: memory of a group", right=numbers)  # fmt: skip
-    made.add_row("M", str(k.M), f"{_at(k.M, _numbers(k)):,.0f}", "")
-    made.add_row("shared memory, estimated", "", "", f"{k.shared_bytes:,}")
-    made.add_row(f"shared memory of {k.machine.name}", "", "", f"{k.machine.shared_per_block:,}")
-    return made
+    rows = [
+        ("M", str(k.M), f"{_at(k.M, _numbers(k)):,.0f}"),
+        ("shared memory, estimated", "", "", f"{k.shared_bytes:,}"),
+        (f"shared memory of {k.machine.name}", "", "", f"{k.machine.shared_per_block:,}"),
+    ]
+    title = f"kernel {k.name}: memory of a group"
+    return table("memory", "in values", ">values", ">bytes", title=title, rows=rows)
 
 
 def _optima(plan: Plan, k: PlannedKernel) -> Table:
@@ -247,25 +242,19 @@ def _rows(found: Optimum | str, numbers: Mapping[Any, float] | None) -> dict[str
 
 def _pipes(found: Roofline) -> Table:
     """The pipes of a kernel, busiest first."""
-    numbers = ("time", "share", "slack")
-    made = table(
-        "pipe", *numbers, title=f"kernel {found.kernel}: pipes and their slack",
-        right=numbers,
-    )  # fmt: skip
-    for p in found.pipes:
-        made.add_row(p.name, us_text(p.seconds), f"{p.share:.0%}", us_text(p.slack))
+    title = f"kernel {found.kernel}: pipes and their slack"
+    rows = ((p.name, us_text(p.seconds), f"{p.share:.0%}", us_text(p.slack)) for p in found.pipes)
+    made = table("pipe", ">time", ">share", ">slack", title=title, rows=rows)
     made.add_section()
-    made.add_row("predicted", us_text(found.seconds), "", "")
+    made.add_row("predicted", us_text(found.seconds))
     made.add_row(f"limited by {found.limited_by}")
     return made
 
 
 def _roofs(found: Roofline) -> Table:
     """The levels of memory from outside inwards."""
-    numbers = ("bytes", "TB/s", "operations/B", "balance", "roof, TFLOP/s")
-    made = table(
-        "into", *numbers, "bound by", title=f"kernel {found.kernel}: roofline", right=numbers
-    )
+    numbers = (">bytes", ">TB/s", ">operations/B", ">balance", ">roof, TFLOP/s")
+    made = table("into", *numbers, "bound by", title=f"kernel {found.kernel}: roofline")
     for x in found.levels:
         made.add_row(
             x.target,

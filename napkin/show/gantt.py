@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from napkin.show.plots import drawing, figure_class, save
+from napkin.show.plots import figure
 from napkin.studies.pipeline.model import Pipeline
 from napkin.studies.pipeline.timeline import Bar, schedule
 
@@ -21,36 +23,34 @@ def write_gantt(path: Path, p: Pipeline, overhead: float) -> None:
     Raises:
         InputError: see `napkin.show.plots.check_plot`; or the file cannot be written.
     """
-    with drawing():
-        save(path, _figure(p, overhead))
-
-
-def _figure(p: Pipeline, overhead: float) -> Any:
-    iterations = list(p.overlaps())
     # Within a team, the overlap is that of one alone.
-    counts = {"inter": p.fit.teams, "intra": 1}
-    ways = [(i, iteration, how) for i, iteration in enumerate(iterations) for how in counts]
-    shares = [0.9 + 0.45 * counts[how] for _, _, how in ways]
-    figure = figure_class()(figsize=(10, 1.0 + sum(shares)), layout="constrained")
-    figure.suptitle(f"{p.kernel.name} on {p.machine.name}, e = {overhead:.3g}")
-    panels = figure.subplots(len(ways), squeeze=False, height_ratios=shares)[:, 0]
-    for (i, iteration, how), axes in zip(ways, panels, strict=True):
-        rows, teams = p.clocks[i].rows, counts[how]
-        bars = schedule(
-            iteration, how, teams=teams, iterations=ITERATIONS, rows=rows, overhead=overhead
-        )
-        for bar in bars:
-            _draw(axes, bar)
-        names = [f"{p.team} {t + 1}" for t in range(teams)]
-        axes.set_yticks(range(teams), names, fontsize=8)
-        axes.set_ylim(teams - 0.5, -0.5)
-        busy = iteration.utilisation(how, overhead)
-        loop = f"loop {i + 1}, " if len(iterations) > 1 else ""
-        axes.set_title(f"{loop}{how}-{p.team} overlap: tensor cores busy {busy:.0%}", fontsize=9)
-        axes.set_xlabel("clocks")
-    handles, labels = _legend(iterations[0].pipe)
-    figure.legend(handles, labels, loc="outside lower right", ncols=4)
-    return figure
+    teams = {"inter": p.fit.teams, "intra": 1}
+    iterations = list(p.overlaps())
+    ways = list(product(enumerate(iterations), teams))
+    shares = [0.9 + 0.45 * teams[how] for _, how in ways]
+    with figure(path, 10, 1.0 + sum(shares)) as made:
+        made.suptitle(f"{p.kernel.name} on {p.machine.name}, e = {overhead:.3g}")
+        panels = made.subplots(len(ways), squeeze=False, height_ratios=shares)[:, 0]
+        for ((i, iteration), how), axes in zip(ways, panels, strict=True):
+            rows = p.clocks[i].rows
+            bars = schedule(iteration, how, teams=teams[how], iterations=ITERATIONS, rows=rows,
+                            overhead=overhead)  # fmt: skip
+            _panel(axes, bars, [f"{p.team} {t + 1}" for t in range(teams[how])])
+            busy = iteration.utilisation(how, overhead)
+            loop = f"loop {i + 1}, " if len(iterations) > 1 else ""
+            about = f"{loop}{how}-{p.team} overlap: tensor cores busy {busy:.0%}"
+            axes.set_title(about, fontsize=9)
+        handles, labels = _legend(iterations[0].pipe)
+        made.legend(handles, labels, loc="outside lower right", ncols=4)
+
+
+def _panel(axes: Any, bars: Iterable[Bar], teams: Sequence[str]) -> None:
+    """The bars of some teams, a line for each."""
+    for bar in bars:
+        _draw(axes, bar)
+    axes.set_yticks(range(len(teams)), teams, fontsize=8)
+    axes.set_ylim(len(teams) - 0.5, -0.5)
+    axes.set_xlabel("clocks")
 
 
 def _draw(axes: Any, bar: Bar) -> None:

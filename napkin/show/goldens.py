@@ -93,16 +93,9 @@ def generate(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
             plan = _plan(d, on)
             if plan is None:
                 continue
-            folder.add(plan, title, partial(_told, tell, title, step))
+            folder.add(plan, title, tell, step)
     wrong = [*folder.wrong, *_left_over(out, found, not wanted, folder.made)]
     return Outcome(tuple(folder.written), tuple(wrong))
-
-
-def _told(
-    tell: Progress, title: str, step: tuple[int, int], text: str, _done: int, _total: int
-) -> None:
-    """Passes on what a check is doing, at the step of its plan among all."""
-    tell(f"{title}: {text}", *step)
 
 
 class _Folder:
@@ -115,12 +108,18 @@ class _Folder:
         self.written: list[str] = []
         self.wrong: list[str] = []
 
-    def add(self, plan: Plan, title: str, tell: Progress) -> None:
-        """Check a plan, and write what is kept of it and of the check; nothing where it fails."""
+    def add(self, plan: Plan, title: str, tell: Progress, step: tuple[int, int]) -> None:
+        """Check a plan, and write what is kept of it and of the check; nothing where it fails.
+
+        Args:
+            step: its place among all, and how many there are.
+        """
         files = plan_files(plan)
         self.made.update(files)
         try:
-            verdict = plan.check(progress=tell).to_json()
+            verdict = plan.check(
+                progress=lambda text, *_: tell(f"{title}: {text}", *step)
+            ).to_json()
         except InputError:
             raise
         except NapkinError as error:
@@ -258,17 +257,13 @@ def _differing(out: Path, files: Mapping[str, bytes]) -> list[str]:
 
 def _stale(plan: Plan, tables: Mapping[str, list[Row] | None]) -> Iterator[tuple[str, str]]:
     """The tables in which the rows of a plan are not as they should be, with what is wrong."""
-    own = {
-        name: [row for row in rows if key_of(row) == (plan.name, plan.machine.name)]
-        for name, rows in tables.items()
-        if rows is not None
-    }
-    for name, rows in own.items():
-        if not rows:
+    for name, rows in tables.items():
+        own = [row for row in rows or () if key_of(row) == (plan.name, plan.machine.name)]
+        if rows is not None and not own:
             yield name, "is missing"
-        elif name == COSTS and rows != cost_rows(plan):
+        elif name == COSTS and own and own != cost_rows(plan):
             yield name, "differs"
-        elif name == VERDICTS and {row["digest"] for row in rows} != {digest(plan)}:
+        elif name == VERDICTS and own and {row["digest"] for row in own} != {digest(plan)}:
             yield name, "was checked with another kernel"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from napkin.bound.multilevel import Program, canonical, weighted
 from napkin.bound.whole_tiles import Levels, Rounded, levels
@@ -18,14 +18,9 @@ from napkin.machine.chain import chains
 from napkin.machine.machines import machine
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
-from napkin.show.console import table
+from napkin.show.console import RenderableType, Table, table
 from napkin.show.plans import heading
 from napkin.show.words import bytes_text, us_text
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
 
 _WINDOWS = (
     "Windows enter every level tap by tap, as kernels load them; a cache that holds what windows"
@@ -65,7 +60,8 @@ def levels_view(plan: Plan, names: Sequence[str] = ()) -> list[RenderableType]:
         if isinstance(found, str):
             out.append(f"kernel {k.name}: no cost over levels: {found}")
             continue
-        out += [_tiles(k, found), _costs(k, found), *_passed_on(found), _in_symbols(k, found), ""]
+        symbols = f"In symbols, each level bound by its own M, in bytes: {_symbols(k, found)}"
+        out += [_tiles(k, found), _costs(k, found), *_passed_on(found), symbols, ""]
         if k.cost.sharing is not None:
             out += [_WINDOWS, ""]
         if k.choice.kernel.visits is not None:
@@ -147,11 +143,8 @@ def _rate(seconds: float) -> float | None:
 
 
 def _tiles(k: PlannedKernel, found: Levels) -> Table:
-    numbers = ("memory",)
-    made = table(
-        "level", "memory", "what that is", "best tile", "whole tile", "what binds",
-        title=f"kernel {k.name}: tiles from {found.chain.top.name} inwards", right=numbers,
-    )  # fmt: skip
+    columns = ("level", ">memory", "what that is", "best tile", "whole tile", "what binds")
+    made = table(*columns, title=f"kernel {k.name}: tiles from {found.chain.top.name} inwards")
     for i, stage in enumerate(found.chain.stages):
         one = f"one of {stage.count}" if stage.count > 1 else "all"
         what = f"{stage.children} of the next, together" if stage.children else one
@@ -169,8 +162,8 @@ def _tiles(k: PlannedKernel, found: Levels) -> Table:
 
 
 def _costs(k: PlannedKernel, found: Levels) -> Table:
-    numbers = ("TB/s", "least bytes", "least cost", "values", "bytes", "cost")
-    made = table("into", "by", *numbers, title="traffic and weighted cost", right=numbers)
+    numbers = (">TB/s", ">least bytes", ">least cost", ">values", ">bytes", ">cost")
+    made = table("into", "by", *numbers, title="traffic and weighted cost")
     whole = found.whole if isinstance(found.whole, Rounded) else None
     for i, stage in enumerate(found.chain.stages):
         least = sum(found.optimum.bytes[i])
@@ -187,12 +180,9 @@ def _costs(k: PlannedKernel, found: Levels) -> Table:
     made.add_section()
     total = us_text(whole.total) if whole else ""
     made.add_row("sum", "", "", "", us_text(found.optimum.total), "", "", total)
-    computing = _computing(k, found)
-    if computing is not None:
-        shown = us_text(computing)
-        made.add_row(
-            "beside it", f"computing at the peak of {k.dtype}", "", "", shown, "", "", shown
-        )
+    if (computing := _computing(k, found)) is not None:
+        what, shown = f"computing at the peak of {k.dtype}", us_text(computing)
+        made.add_row("beside it", what, "", "", shown, "", "", shown)
     return made
 
 
@@ -217,10 +207,6 @@ def _computing(k: PlannedKernel, found: Levels) -> float | None:
     return float(operations) / (k.machine.peak(k.dtype) * found.chain.chips)
 
 
-def _in_symbols(k: PlannedKernel, found: Levels) -> str:
-    return f"In symbols, each level bound by its own M, in bytes: {_symbols(k, found)}"
-
-
 def _symbols(k: PlannedKernel, found: Levels) -> str:
     """The sum in symbols: M_l in bytes, Hdot_l in bytes/s."""
     try:
@@ -234,8 +220,8 @@ def _symbols(k: PlannedKernel, found: Levels) -> str:
 def _alignments(found: Levels) -> list[RenderableType]:
     if isinstance(found.whole, str):
         return [found.whole, ""]
-    made = table("axis", "multiple of", "from", "because", title="alignments of whole tiles",
-                 right=("multiple of",))  # fmt: skip
+    columns = ("axis", ">multiple of", "from", "because")
+    made = table(*columns, title="alignments of whole tiles")
     for axis, together in combined(found.whole.alignments).items():
         own = [m for m in found.whole.alignments if m.axis == axis]
         for m in own:

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import setting_json
-from napkin.show.console import table
-from napkin.show.plots import drawing, figure_class, save
+from napkin.show.console import RenderableType, Table, table
+from napkin.show.plots import figure
 from napkin.show.words import sizes_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from napkin.measure.tune import Ranking
     from napkin.measure.verify import Verified
 
@@ -57,13 +54,9 @@ def settings_view(first: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Rend
     return out
 
 
-_NUMBERS = ("predicted us", "measured us", "quartiles", "measured rank", "shared", "rank")
-
-
 def _setting_table(title: str, *more: str) -> Table:
-    columns = ("rank", "stream", "tiles", "warps", "warpgroups", "stages", "persistent", "swizzle")
-    columns = (*columns, "shared", "predicted us", *more)
-    return table(*columns, title=title, right=_NUMBERS)
+    columns = (">rank", "stream", "tiles", "warps", "warpgroups", "stages", "persistent", "swizzle")
+    return table(*columns, ">shared", ">predicted us", *more, title=title)
 
 
 def _setting(row: Mapping[str, Any]) -> list[str]:
@@ -92,7 +85,7 @@ def rankings_view(
     out: list[RenderableType] = [_about(about)] if about else []
     for r in rankings:
         data = r.to_json()
-        more = ("measured us", "quartiles", "measured rank", "note")
+        more = (">measured us", ">quartiles", ">measured rank", "note")
         made = _setting_table(f"settings of {r.kernel}, as predicted and as measured", *more)
         for row in data["candidates"]:
             made.add_row(
@@ -100,7 +93,7 @@ def rankings_view(
                 *_setting(row),
                 f"{row['predicted_us']:,.1f}",
                 *_times(row["measured_us"], row["measured_low_us"], row["measured_high_us"]),
-                _or_dash(row["measured_rank"]),
+                "-" if row["measured_rank"] is None else str(row["measured_rank"]),
                 row["note"],
             )
         out.append(made)
@@ -123,10 +116,6 @@ def _times(median: float | None, low: float | None, high: float | None) -> tuple
     return f"{median:,.1f}", f"{low:,.1f} to {high:,.1f}"
 
 
-def _or_dash(value: Any) -> str:
-    return "-" if value is None else str(value)
-
-
 _VERSIONS = ("driver", "cuda", "torch", "triton", "napkin")
 
 
@@ -143,16 +132,11 @@ def device_view(data: Mapping[str, Any]) -> list[RenderableType]:
     out: list[RenderableType] = [f"on the device: {_about(data)}, seed {data['seed']}"]
     if data["note"]:
         out.append(data["note"])
-    values = table("output", "relative error", "at most", "", title="values on the device",
-                   right=("relative error", "at most"))  # fmt: skip
+    columns = ("output", ">relative error", ">at most", "")
+    values = table(*columns, title="values on the device")
     for row in data["values"]:
-        error = row["relative_error"]
-        values.add_row(
-            row["output"],
-            f"{error:.2e}",
-            f"{row['tolerance']:.0e}",
-            "ok" if row["ok"] else "WRONG",
-        )
+        error, most = f"{row['relative_error']:.2e}", f"{row['tolerance']:.0e}"
+        values.add_row(row["output"], error, most, "ok" if row["ok"] else "WRONG")
     repeats = "are the same" if data["repeats"] else "DIFFER"
     out += [values, f"results {repeats} from run to run"]
     if data["counters"]:
@@ -169,11 +153,11 @@ def device_view(data: Mapping[str, Any]) -> list[RenderableType]:
 
 
 def _counters(rows: Sequence[Mapping[str, Any]]) -> Table:
-    columns = ("H, read", "read, predicted", "read", "over", "written, predicted", "written",
-               "from memory, predicted", "from memory", "to memory, predicted", "to memory",
+    columns = (">H, read", ">read, predicted", ">read", ">over", ">written, predicted", ">written",
+               ">from memory, predicted", ">from memory", ">to memory, predicted", ">to memory",
                )  # fmt: skip
-    made = table("kernel", *columns, "", title="bytes counted by the device, L2 to multiprocessors",
-                 right=columns)  # fmt: skip
+    title = "bytes counted by the device, L2 to multiprocessors"
+    made = table("kernel", *columns, "", title=title)
     names = ("written_predicted", "written", "from_memory_predicted", "from_memory",
              "to_memory_predicted", "to_memory")  # fmt: skip
     for r in rows:
@@ -196,8 +180,8 @@ def bench_view(data: Mapping[str, Any]) -> list[RenderableType]:
     """The table of a bench, from its plain data."""
     head = f"{data['name']} planned for {data['machine']}, {data['dtype']}, "
     head += sizes_text(data["sizes"])
-    numbers = ("median us", "quartiles", "over napkin", "TFLOP/s", "error")
-    made = table("", *numbers, "settings", right=numbers)
+    numbers = (">median us", ">quartiles", ">over napkin", ">TFLOP/s", ">error")
+    made = table("", *numbers, "settings")
     for r in data["rows"]:
         over, rate, error = r["over_napkin"], r["tflops"], r["relative_error"]
         wrong = error is not None and not error <= data["tolerance"]
@@ -232,26 +216,20 @@ def write_bench_plot(path: Path, data: Mapping[str, Any]) -> None:
         InputError: see `napkin.show.plots.check_plot`; or the file cannot be written.
     """
     rows = [r for r in data["rows"] if r["median_us"] is not None]
-    with drawing():
-        figure = figure_class()(figsize=(8, 1.4 + 0.4 * max(len(rows), 1)), layout="constrained")
-        axes = figure.subplots()
-        medians = [r["median_us"] for r in rows]
-        spread = [
-            [r["median_us"] - r["low_us"] for r in rows],
-            [r["high_us"] - r["median_us"] for r in rows],
-        ]
-        axes.barh(range(len(rows)), medians, xerr=spread, capsize=3)
+    medians = [r["median_us"] for r in rows]
+    below = [r["median_us"] - r["low_us"] for r in rows]
+    above = [r["high_us"] - r["median_us"] for r in rows]
+    with figure(path, 8, 1.4 + 0.4 * max(len(rows), 1)) as made:
+        axes = made.subplots()
+        axes.barh(range(len(rows)), medians, xerr=[below, above], capsize=3)
         axes.axvline(data["predicted_us"], color="black", linestyle=":", label="predicted")
         labels = [f"{r['name']}, {r['over_napkin']:.2f}x" for r in rows]
         axes.set_yticks(range(len(rows)), labels)
         axes.invert_yaxis()
         axes.set_xlabel("microseconds, median and quartiles, cold L2")
-        axes.set_title(
-            f"{data['name']}, {data['dtype']}, {sizes_text(data['sizes'])}\n{_about(data)}",
-            fontsize=9,
-        )
+        about = f"{data['name']}, {data['dtype']}, {sizes_text(data['sizes'])}"
+        axes.set_title(f"{about}\n{_about(data)}", fontsize=9)
         axes.legend(loc="lower right")
-        save(path, figure)
 
 
 # --- verify -------------------------------------------------------------------------------------
@@ -261,12 +239,12 @@ def verified_view(found: Verified) -> list[RenderableType]:
     """How every group of problems went, then each that did not hold."""
     from napkin.measure.verify import summed
 
-    numbers = ("problems", "ok", "wrong", "refused", "skipped", "worst error", "at most", "s")
-    made = table("group", *numbers, right=numbers)
+    counts = ("problems", "ok", "wrong", "refused", "skipped")
+    made = table("group", *(f">{n}" for n in counts), ">worst error", ">at most", ">s")
     for row in summed(found.outcomes):
         made.add_row(
             row["group"],
-            *(str(row[n]) for n in ("problems", "ok", "wrong", "refused", "skipped")),
+            *(str(row[n]) for n in counts),
             "-" if row["worst"] is None else f"{row['worst']:.1e}",
             "-" if row["at_most"] is None else f"{row['at_most']:.0e}",
             f"{row['seconds']:.0f}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from napkin.bound.least import distinct
 from napkin.count.interior import visited_symbol
 from napkin.ir.key_sets import bounds_of
 from napkin.ir.types import stored_bytes
@@ -80,16 +81,13 @@ def _typical(visits: Visits) -> str:
 
 
 def _boxed(k: PlannedKernel) -> Iterator[str]:
-    values = {(t.tensor, t.direction): 0 for t in k.H.parts}
-    for t in k.H.parts:
-        values[t.tensor, t.direction] += t.values(k.choice.sizes, k.tiles)
-    boxed = [
-        tensor
-        for (tensor, direction), count in k.bytes.items()
-        if count > stored_bytes(values[tensor, direction], k.dtypes[tensor])
-    ]
+    boxed: dict[str, None] = {}
+    for (tensor, direction), own in distinct(k.cost).items():
+        values = sum(t.values(k.choice.sizes, k.tiles) for t in own)
+        if k.bytes[tensor, direction] > stored_bytes(values, k.dtypes[tensor]):
+            boxed[tensor] = None
     if boxed:
         yield (
-            f"{', '.join(dict.fromkeys(boxed))}: bytes are those of whole chunks, as tensor"
-            " descriptors load them; values are what the groups need of them."
+            f"{', '.join(boxed)}: bytes are those of whole chunks, as tensor descriptors load"
+            " them; values are what the groups need of them."
         )

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
 from napkin.diagram import library
 from napkin.diagram.diagram import Diagram
 from napkin.machine.machines import Machine
-from napkin.show.console import table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from napkin.show.console import Table, table
 
 
 def summary(diagram: Diagram, name: str) -> str:
@@ -52,10 +50,7 @@ def machines_json(machines: Sequence[Machine]) -> list[dict[str, Any]]:
             "name": m.name,
             "title": m.title,
             "arch": m.arch,
-            "figures": {
-                key: {"value": f.value, "unit": f.unit, "source": f.source}
-                for key, f in m.figures()
-            },
+            "figures": {key: asdict(f) for key, f in m.figures()},
         }
         for m in machines
     ]
@@ -63,8 +58,8 @@ def machines_json(machines: Sequence[Machine]) -> list[dict[str, Any]]:
 
 def machines_table(machines: Sequence[Machine]) -> Table:
     """Machines: what limits a kernel on each."""
-    numbers = ("SMs", "DRAM TB/s", "bf16 TFLOP/s", "shared per block")
-    made = table("name", "title", "arch", *numbers, right=numbers)
+    numbers = (">SMs", ">DRAM TB/s", ">bf16 TFLOP/s", ">shared per block")
+    made = table("name", "title", "arch", *numbers)
     for m in machines:
         peak = f"{m.peak('bf16') / 1e12:,.1f}" if "bf16" in m.dtypes else "-"
         made.add_row(
@@ -81,8 +76,6 @@ def machines_table(machines: Sequence[Machine]) -> Table:
 
 def machine_table(m: Machine) -> Table:
     """Every figure of one machine, with its source."""
-    made = table("figure", "value", "unit", "source", title=f"{m.name}: {m.title}, {m.arch}",
-                 right=("value",))  # fmt: skip
-    for key, f in m.figures():
-        made.add_row(key, f"{f.value:,.10g}", f.unit, f.source)
-    return made
+    rows = ((key, f"{f.value:,.10g}", f.unit, f.source) for key, f in m.figures())
+    title = f"{m.name}: {m.title}, {m.arch}"
+    return table("figure", ">value", "unit", "source", title=title, rows=rows)

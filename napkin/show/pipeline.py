@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 from napkin.count.alignment import combined
@@ -190,22 +191,16 @@ def _overlaps(p: Pipeline, overhead: float) -> list[dict[str, Any]]:
     for name in ("fp16", "fp8"):
         if name in tensors and name in ITEM_BYTES:
             kinds.append((f"all {name}", p.stored(name)))
-    for label, made in kinds:
-        for long in (False, True):
-            for i, iteration in enumerate(made.overlaps(long)):
-                for how in HOW:
-                    row = _overlap(iteration, how, overhead)
-                    out.append({"loop": i, "storage": label, "long": long, **row})
+    for (label, made), long in product(kinds, (False, True)):
+        for (i, iteration), how in product(enumerate(made.overlaps(long)), HOW):
+            row = _overlap(iteration, how, overhead)
+            out.append({"loop": i, "storage": label, "long": long, "how": how, **row})
     return out
 
 
 def _overlap(iteration: Overlap, how: str, overhead: float) -> dict[str, Any]:
     return {
-        "how": how,
-        "first": iteration.first,
-        "second": iteration.second,
-        "arithmetic": iteration.arithmetic,
-        "pipe": iteration.pipe,
+        **asdict(iteration),
         "clocks": iteration.clocks(how, overhead),
         "utilisation": iteration.utilisation(how, overhead),
         "idle": iteration.idle(how, overhead),

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from napkin.show.console import table
+from napkin.show.console import RenderableType, Table, table
 from napkin.show.words import sizes_text
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
 Data = Mapping[str, Any]
 
@@ -83,9 +79,8 @@ def _moves(what: str, variables: Iterable[Data]) -> list[str]:
 
 
 def _variables(data: Data) -> Table:
-    numbers = ("values", "q", "bytes")
-    made = table("array", "role", "size", *numbers, "type", "level", "one for each",
-                 title="variables", right=numbers)  # fmt: skip
+    columns = ("array", "role", "size", ">values", ">q", ">bytes", "type", "level", "one for each")
+    made = table(*columns, title="variables")
     seen: set[tuple[Any, ...]] = set()
     for block in data["blocks"]:
         for v in block["variables"]:
@@ -104,8 +99,8 @@ def _variables(data: Data) -> Table:
 
 
 def _alignments(data: Data) -> Table:
-    made = table("axis", "multiple of", "is", "because", title="alignments, joined by LCM",
-                 right=("multiple of", "is"))  # fmt: skip
+    columns = ("axis", ">multiple of", ">is", "because")
+    made = table(*columns, title="alignments, joined by LCM")
     for m in data["alignments"]:
         reasons = "\n".join(f"{r['multiple']}: {r['reason']}" for r in m["reasons"])
         size = f"{m['size']}" if m["ok"] else f"{m['size']}, broken"
@@ -116,9 +111,8 @@ def _alignments(data: Data) -> Table:
 def _levels(data: Data) -> list[RenderableType]:
     out: list[RenderableType] = []
     for h in data["levels"]:
-        numbers = ("bytes", "B a thread")
-        made = table("held", "one for each", *numbers, right=numbers,
-                     title=f"{h['level']}, {h['when']}")  # fmt: skip
+        columns = ("held", "one for each", ">bytes", ">B a thread")
+        made = table(*columns, title=f"{h['level']}, {h['when']}")
         for owner in ("block", "team"):
             name = data["team"] if owner == "team" else owner
             for part in h[owner]:
@@ -144,9 +138,8 @@ def _kib(count: int) -> str:
 
 
 def _work(loop: Data) -> Table:
-    numbers = ("ops", "ops/clk/SM", "clk")
-    made = table("operation", "pipe", "counted from", *numbers, right=numbers,
-                 title=f"clocks of a row, {loop['title']}")  # fmt: skip
+    columns = ("operation", "pipe", "counted from", ">ops", ">ops/clk/SM", ">clk")
+    made = table(*columns, title=f"clocks of a row, {loop['title']}")
     for w in loop["work"]:
         made.add_row(
             w["what"], w["pipe"], w["from"], f"{w['ops']:,g}", f"{w['rate']:,g}",
@@ -160,9 +153,9 @@ def _work(loop: Data) -> Table:
 
 def _bandwidth(data: Data, loop: Data) -> Table:
     group = f"at g = {data['group']}"
-    numbers = (f"g_{data['along']} at least", f"compute, {group}", "transfer")
-    made = table("pipe", "from", *numbers, right=numbers,
-                 title="the group for which loads keep up, if no group shares them")  # fmt: skip
+    numbers = (f">g_{data['along']} at least", f">compute, {group}", ">transfer")
+    title = "the group for which loads keep up, if no group shares them"
+    made = table("pipe", "from", *numbers, title=title)
     for b in loop["bandwidth"]:
         least = "none" if b["least"] is None else f"{b['least']:.0f}"
         made.add_row(
@@ -174,8 +167,8 @@ def _bandwidth(data: Data, loop: Data) -> Table:
 
 def _overlap(data: Data) -> Table:
     e = data["overhead"]
-    numbers = ("T_1", "T_2", "T_S", "T", "tensor cores busy", "arithmetic idle", "absorbs e of")
-    made = table("stored", "chunks", "overlap", *numbers, right=numbers,
+    clocks, shares = (">T_1", ">T_2", ">T_S", ">T"), (">tensor cores busy", ">arithmetic idle")
+    made = table("stored", "chunks", "overlap", *clocks, *shares, ">absorbs e of",
                  title=f"overlap of products and arithmetic, e = {e:.4g}")  # fmt: skip
     for o in data["overlap"]:
         loop = f", loop {o['loop'] + 1}" if len(data["loops"]) > 1 else ""

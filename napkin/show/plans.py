@@ -11,11 +11,10 @@ from napkin.bound.optimum import Term
 from napkin.moves.trail import Trail
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
-from napkin.show.console import pairs
+from napkin.show.console import RenderableType, pairs
 from napkin.show.words import sizes_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.tree import Tree
 
 

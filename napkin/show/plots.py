@@ -41,24 +41,20 @@ def figure_class(what: str = "--plot") -> Any:
 
 
 @contextlib.contextmanager
-def drawing() -> Generator[None]:
-    """Settings under which a figure is drawn and saved: names in it that no chance picks."""
-    figure_class()
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.hashsalt": "napkin", "svg.fonttype": "none"}):
-        yield
-
-
-def save(path: Path, figure: Any) -> None:
-    """Write a figure, without dates; to be called while `drawing`.
+def figure(path: Path, width: float, height: float) -> Generator[Any]:
+    """A figure to draw, of so many inches, that is then written, without dates and with names in
+    it that no chance picks.
 
     Raises:
         InputError: see `check_plot`; or the file cannot be written.
     """
     check_plot(path)
-    out = io.BytesIO()
+    import matplotlib
+
     ending = path.suffix.removeprefix(".").lower()
     dated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-    figure.savefig(out, format=ending, metadata=dated[ending])
+    with matplotlib.rc_context({"svg.hashsalt": "napkin", "svg.fonttype": "none"}):
+        made, out = figure_class()(figsize=(width, height), layout="constrained"), io.BytesIO()
+        yield made
+        made.savefig(out, format=ending, metadata=dated[ending])
     write_file(path, out.getvalue())

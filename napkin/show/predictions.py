@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from napkin.machine.calibration import borrows
 from napkin.machine.machines import MEASURED
 from napkin.plan.workspace import resident_bytes
-from napkin.show.console import table
+from napkin.show.console import RenderableType, table
 from napkin.show.notes import fits, of_constants, of_memory
 from napkin.show.words import Range, bytes_text, sizes_text, us_text
 from napkin.studies.predicted import Predicted, Refused
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def sweep_view(
@@ -26,7 +23,7 @@ def sweep_view(
     together = "=".join(swept.axes)
     numbers = (together, "kernels", "moved", "optimum", "compulsory", "time", "TFLOP/s")
     title = f"{first.name} on {first.machine.name}, {first.dtype}, {sizes_text(rest)}"
-    made = table(*numbers, "limited by", title=title.rstrip(", "), right=numbers)
+    made = table(*(f">{n}" for n in numbers), "limited by", title=title.rstrip(", "))
     for size, p in zip(swept.sizes, found, strict=True):
         made.add_row(
             f"{size:,}",
@@ -52,17 +49,12 @@ def fixed_sizes(swept: Range, found: Sequence[Predicted]) -> dict[str, int]:
 
 def against_view(found: Sequence[Predicted], refused: Sequence[Refused]) -> list[RenderableType]:
     """A line for each machine, the fastest first, and why others have none."""
-    none = [f"{r.machine}: {r.reason}" for r in refused]
-    return [*_ranking(found), *none]
-
-
-def _ranking(found: Sequence[Predicted]) -> list[RenderableType]:
     plan = found[0].plan
     priced = any(p.usd is not None for p in found)
-    numbers = ("", "time", "/ first", "TFLOP/s", "of peak")
-    money = ("USD/h", "USD for 1e6 runs", "by cost") if priced else ()
+    numbers = (">", ">time", ">/ first", ">TFLOP/s", ">of peak")
+    money = (">USD/h", ">USD for 1e6 runs", ">by cost") if priced else ()
     title = f"{plan.name}, {plan.dtype}, {sizes_text(plan.sizes)}"
-    made = table("machine", *numbers, *money, "limited by", title=title, right=(*numbers, *money))
+    made = table("machine", *numbers, *money, "limited by", title=title)
     for i, (p, place) in enumerate(zip(found, by_cost(found), strict=True)):
         bill = ("",) * len(money)
         if p.usd is not None and p.price is not None:
@@ -85,7 +77,7 @@ def _ranking(found: Sequence[Predicted]) -> list[RenderableType]:
         )
     elif unpriced := ", ".join(p.plan.machine.name for p in found if p.usd is None):
         notes.append(f"Without a price: {unpriced}.")
-    return [made, *notes]
+    return [made, *notes, *(f"{r.machine}: {r.reason}" for r in refused)]
 
 
 def by_cost(found: Sequence[Predicted]) -> list[int | None]:

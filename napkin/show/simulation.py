@@ -1,51 +1,16 @@
-"""Simulations as they are asked for and read: shapes such as 30x48x80, tables, plots."""
+"""Simulations as they are read: tables and plots."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from napkin.errors import InputError
 from napkin.keys.neighbors import Window
-from napkin.show.console import pairs, table
-from napkin.show.plots import drawing, figure_class, save
+from napkin.show.console import Table, pairs, table
+from napkin.show.plots import figure
 from napkin.studies.simulator import Simulation, group_tiles, shape_text
 from napkin.studies.sweep import Sweep
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-_SHAPE = re.compile(r"[0-9]+(x[0-9]+)*", re.ASCII)
-_DIGITS = 15
-"""More digits than any size has: a longer number is not even read."""
-
-
-def parse_shape(text: str, option: str) -> tuple[int, ...]:
-    """Whole numbers joined by x, as in 30x48x80.
-
-    Raises:
-        InputError: `text` is something else.
-    """
-    if not _SHAPE.fullmatch(text.strip()):
-        shown = text if len(text) <= 60 else text[:57] + "..."
-        raise InputError(
-            f"{option} {shown!r}: write whole numbers joined by x, one for every axis, as in "
-            "30x48x80"
-        )
-    parts = text.strip().split("x")
-    for part in parts:
-        if len(part) > _DIGITS:
-            raise InputError(f"{option}: a number of {len(part)} digits is too large")
-    return tuple(int(p) for p in parts)
-
-
-def per_axis(text: str, option: str) -> int | tuple[int, ...]:
-    """`parse_shape`, where one number stands for every axis."""
-    values = parse_shape(text, option)
-    return values[0] if len(values) == 1 else values
-
 
 # --- tables -------------------------------------------------------------------------------------
 
@@ -77,12 +42,11 @@ def _rows(s: Simulation) -> Iterable[tuple[str, str]]:
 
 def _problems(found: Sweep) -> Table:
     first = found.results[0]
-    numbers = ("bound", "mean", "worst", "dense", "full")
-    extra = () if first.share is None else ("end to end",)
+    extra = () if first.share is None else (">end to end",)
+    title = f"{first.speedup_flops:.2f}x FLOP-wise; {found.tried:,} problems, least work first"
     made = table(
-        "stride", "q tile", "kv tile", *numbers, *extra, right=(*numbers, *extra),
-        title=f"{first.speedup_flops:.2f}x FLOP-wise; {found.tried:,} problems, "
-              "least work first; a stride stands only where it gains over all smaller ones",
+        "stride", "q tile", "kv tile", ">bound", ">mean", ">worst", ">dense", ">full", *extra,
+        title=f"{title}; a stride stands only where it gains over all smaller ones",
     )  # fmt: skip
     for s in found.results:
         more = () if s.end_to_end is None else (f"{s.end_to_end:.2f}x",)
@@ -107,17 +71,18 @@ def write_plot(path: Path, found: Simulation | Sweep) -> None:
     Raises:
         InputError: see `napkin.show.plots.check_plot`; or the file cannot be written.
     """
-    with drawing():
-        figure = _tiles(found) if isinstance(found, Simulation) else _bars(found.results)
-        save(path, figure)
+    if isinstance(found, Simulation):
+        with figure(path, 8, 1.2 + 1.8 * len(found.layout)) as made:
+            _draw_tiles(made, found)
+    else:
+        with figure(path, 8, 1.4 + 0.3 * len(found.results)) as made:
+            _draw_bars(made, found.results)
 
 
-def _tiles(s: Simulation) -> Any:
+def _draw_tiles(figure: Any, s: Simulation) -> None:
     """For each axis, the key tiles that its tiles of queries visit."""
-    dims = len(s.layout)
-    figure = figure_class()(figsize=(8, 1.2 + 1.8 * dims), layout="constrained")
     figure.suptitle(f"{s.problem}\nspeed-up bound {s.speedup_bound:.2f}", fontsize=10)
-    panels = figure.subplots(dims, squeeze=False)[:, 0]
+    panels = figure.subplots(len(s.layout), squeeze=False)[:, 0]
     for a, axes in enumerate(panels):
         w = Window(s.kernel_size[a], s.stride[a], s.dilation[a], s.is_causal[a])
         length = -(-s.layout[a] // w.dilation)
@@ -134,13 +99,11 @@ def _tiles(s: Simulation) -> Any:
         axes.set_xlabel(f"first query of a tile along axis {a}{group}")
         axes.set_ylabel("key tiles")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower right", ncols=3)
-    return figure
 
 
-def _bars(results: Sequence[Simulation]) -> Any:
+def _draw_bars(figure: Any, results: Sequence[Simulation]) -> None:
     """Bound and mean of each result, and the FLOP-wise speed-up that neither passes."""
     rows = range(len(results))
-    figure = figure_class()(figsize=(8, 1.4 + 0.3 * len(results)), layout="constrained")
     axes = figure.subplots()
     axes.barh([i - 0.2 for i in rows], [s.speedup_bound for s in results], 0.4, label="bound")
     axes.barh([i + 0.2 for i in rows], [s.speedup_mean for s in results], 0.4, label="mean")
@@ -153,4 +116,3 @@ def _bars(results: Sequence[Simulation]) -> Any:
     axes.set_xlabel("speed-up over dense attention")
     axes.set_ylabel("stride, tiles of queries / keys")
     figure.legend(loc="outside lower right", ncols=3)
-    return figure

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from napkin.show.console import table
+from napkin.show.console import RenderableType, table
 from napkin.show.plans import heading
 from napkin.show.words import bytes_text
 from napkin.studies.strategies import STRATEGIES, Comparison, Strategy
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-_NUMBERS = ("kernels", "moved", "least", "once", "workspace", "us", "/ optimum", "/ comp.")
+_NUMBERS = (">kernels", ">moved", ">least", ">once", ">workspace", ">us", ">/ optimum", ">/ comp.")
 
 
 def comparison_view(found: Comparison) -> list[RenderableType]:
     """Strategies as a table, with what each word in it means."""
-    made = table("strategy", *_NUMBERS, "limited by", title="strategies", right=_NUMBERS)
+    made = table("strategy", *_NUMBERS, "limited by", title="strategies")
     for s in found.strategies:
         made.add_row(
             s.name,

@@ -15,6 +15,7 @@ from typing import Any
 
 from napkin.plan.plan import Plan
 from napkin.show.files import csv_text
+from napkin.show.words import sizes_text
 
 COSTS, VERDICTS = "costs.csv", "verdicts.csv"
 
@@ -46,7 +47,7 @@ def cost_rows(plan: Plan) -> list[Row]:
     fast: list[Mapping[str, Any]] = data.get("warpgroups", [])
     whole = {
         "diagram": plan.name, "machine": plan.machine.name, "dtype": plan.dtype,
-        "sizes": _listed(plan.sizes),
+        "sizes": sizes_text(plan.sizes, " "),
     }  # fmt: skip
     return [{**whole, **_costs(k)} for k in (*named.values(), *fast)]
 
@@ -55,7 +56,7 @@ def _costs(k: Mapping[str, Any]) -> Row:
     side = f"{k['warpgroups']} along {k['axis']}" if k["axis"] else k["warpgroups"] or ""
     out = {
         "kernel": k["name"], "warpgroups": side, "H": k["H"]["total"], "blocks": k["swizzle"],
-        "bytes": _listed(k["bytes"]), "tiles": _listed(k["tiles"]),
+        "bytes": sizes_text(k["bytes"], " "), "tiles": sizes_text(k["tiles"], " "),
     }  # fmt: skip
     same = ("M", "bound", "warps", "stages", "persistent", "shared_bytes", "register_bytes",
             "time_us", "limited_by")  # fmt: skip
@@ -85,10 +86,6 @@ def digest(plan: Plan) -> str:
     ]
     text = json.dumps([plan.source, plan.warpgroups, launched])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _listed(values: Mapping[str, int]) -> str:
-    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 # --- files --------------------------------------------------------------------------------------

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from napkin.check.verdict_rows import ResourceRow, TrafficRow, ValueRow, Verdict, in_words
 from napkin.plan.plan import Plan
-from napkin.show.console import table
+from napkin.show.console import RenderableType, Table, table
 from napkin.show.measured import device_view
 from napkin.show.plans import heading
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
 _STEPS = 1024
 """Tiles that the interpreter gets through in well under a minute."""
@@ -50,18 +46,15 @@ def verdict_view(
 
 
 def _errors(title: str, of: str, rows: Sequence[ValueRow]) -> Table:
-    made = table(of, "output", "relative error", "at most", "", title=title,
-                 right=("relative error", "at most"))  # fmt: skip
-    for row in rows:
-        error, most = f"{row.relative_error:.2e}", f"{row.tolerance:.0e}"
-        made.add_row(row.case, row.output, error, most, row.mark)
-    return made
+    shown = (
+        (r.case, r.output, f"{r.relative_error:.2e}", f"{r.tolerance:.0e}", r.mark) for r in rows
+    )
+    return table(of, "output", ">relative error", ">at most", "", title=title, rows=shown)
 
 
 def _traffic(rows: Sequence[TrafficRow]) -> Table:
-    numbers = ("predicted", "counted")
-    made = table("case", "kernel", "tensor", "direction", "predicted", "", "counted",
-                 title="bytes", right=numbers)  # fmt: skip
+    names = ("case", "kernel", "tensor", "direction")
+    made = table(*names, ">predicted", "", ">counted", title="bytes")
     for row in rows:
         names = row.case, row.kernel, row.tensor, row.direction
         both = f"{row.predicted:,}", "=" if row.ok else "!=", f"{row.counted:,}"
@@ -70,13 +63,12 @@ def _traffic(rows: Sequence[TrafficRow]) -> Table:
 
 
 def _resources(rows: Sequence[ResourceRow]) -> Table:
-    numbers = ("shared memory", "registers", "spills")
-    made = table("kernel", "arch", *numbers, "note",
-                 title="operands, shared memory allocated, and room", right=numbers)  # fmt: skip
-    for row in rows:
-        taken = row.said, _number(row.registers), _number(row.spills)
-        made.add_row(row.kernel, row.arch, *taken, row.note)
-    return made
+    title = "operands, shared memory allocated, and room"
+    shown = (
+        (r.kernel, r.arch, r.said, _number(r.registers), _number(r.spills), r.note) for r in rows
+    )
+    numbers = (">shared memory", ">registers", ">spills")
+    return table("kernel", "arch", *numbers, "note", title=title, rows=shown)
 
 
 def _number(value: int | None) -> str:

@@ -24,9 +24,9 @@ def printable(words: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in words)
 
 
-def sizes_text(sizes: Mapping[str, int]) -> str:
-    """Sizes as the command line takes them."""
-    return ",".join(f"{a}={n}" for a, n in sizes.items())
+def sizes_text(sizes: Mapping[str, int], between: str = ",") -> str:
+    """Sizes as the command line takes them, or with something else between them."""
+    return between.join(f"{a}={n}" for a, n in sizes.items())
 
 
 def bytes_text(count: float) -> str:

@@ -98,12 +98,24 @@ def over_sizes(
     out: list[Predicted | Refused] = []
     for i, sizes in enumerate(every):
         progress("planning", i, len(every))
-        try:
-            out.append(predicted(derive(diagram, on, sizes, dtype, parts=parts)))
-        except Refusal as refusal:
-            out.append(Refused(on.name, str(refusal)))
+        out.append(_tried(diagram, on, sizes, dtype, parts))
     progress("planning", len(every), len(every))
     return out
+
+
+def _tried(
+    diagram: Diagram,
+    on: Machine,
+    sizes: Mapping[str, int],
+    dtype: str,
+    parts: Mapping[str, int] | None,
+    price: float | None = None,
+) -> Predicted | Refused:
+    """The plan of a diagram; or why there is none."""
+    try:
+        return predicted(derive(diagram, on, sizes, dtype, parts=parts), price)
+    except Refusal as refusal:
+        return Refused(on.name, str(refusal))
 
 
 def on_machines(
@@ -131,15 +143,11 @@ def on_machines(
     for name in prices:
         if name not in names and name not in {on.name for on in machines}:
             raise InputError(f"--prices: {name} is none of {', '.join(names)}")
-    found: list[Predicted] = []
-    refused: list[Refused] = []
+    out: list[Predicted | Refused] = []
     for i, (name, on) in enumerate(zip(names, machines, strict=True)):
         progress(f"on {on.name}", i, len(machines))
-        try:
-            plan = derive(diagram, on, sizes, dtype, parts=parts)
-        except Refusal as refusal:
-            refused.append(Refused(on.name, str(refusal)))
-            continue
-        found.append(predicted(plan, prices.get(name, prices.get(on.name))))
+        price = prices.get(name, prices.get(on.name))
+        out.append(_tried(diagram, on, sizes, dtype, parts, price))
     progress("done", len(machines), len(machines))
-    return sorted(found, key=lambda p: p.plan.seconds), refused
+    found = sorted((p for p in out if isinstance(p, Predicted)), key=lambda p: p.plan.seconds)
+    return found, [r for r in out if isinstance(r, Refused)]

@@ -92,7 +92,7 @@ def roofline(k: PlannedKernel) -> Roofline:
     products = bool(live_set(k.choice.kernel).products)
     dtype = k.dtype if products and k.dtype in machine.dtypes else "fp32"
     peak, done = machine.peak(dtype), operations(k)
-    once = sum(bytes_once(k.cost, k.choice.sizes, k.tiles, k.items).values())
+    once = sum(bytes_once(k.byte_cost, k.choice.sizes, k.tiles).values())
     every = sum(k.bytes.values())
     levels: list[LevelUse] = []
     for pipe in machine.path("dram", "shared"):

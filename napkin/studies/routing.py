@@ -7,6 +7,7 @@ of one expert is then binomial, T tries with chance k / E; capacities as in arXi
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,11 +77,7 @@ class Routing:
 
     def slots(self, dropped: float = 0.001) -> int:
         """The fewest slots for each expert that leave out no more than a share of all choices."""
-        low, high = 0, self.tokens
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.dropped(middle) <= dropped else (middle + 1, high)
-        return low
+        return bisect_left(range(self.tokens), -dropped, key=lambda n: -self.dropped(n))
 
     def dispatch(self, choices: Sequence[Sequence[int]] | Array, slots: int) -> tuple[Array, Array]:
         """A layout for choices of a router: the token in each slot of each expert, experts by slots

@@ -280,19 +280,10 @@ def axis_tiles(size: int, w: Window, q_tile: int, kv_tile: int, kv_tiling: str) 
     short, longer = divmod(size, w.dilation)
     # Dilation groups have one of two lengths.
     groups = [(short + 1, longer), (short, w.dilation - longer)]
-    found = [(_group(n, w, q_tile, kv_tile, kv_tiling), times) for n, times in groups if times]
-    worst = max(counts[0] for counts, _ in found)
-    visited, unmasked, full = (sum(counts[i] * times for counts, times in found) for i in (1, 2, 3))
-    return AxisTiles(-(-size // q_tile), -(-size // kv_tile), worst, visited, unmasked, full)
-
-
-def _group(
-    length: int, w: Window, q_tile: int, kv_tile: int, kv_tiling: str
-) -> tuple[int, int, int, int]:
-    """Of one dilation group: the most tiles visited, and pairs visited, whole and full."""
-    counts = group_tiles(length, w, q_tile, kv_tile, kv_tiling)
-    visited, unmasked, full = (int(c.sum()) for c in counts)
-    return int(counts[0].max()), visited, unmasked, full
+    found = [(group_tiles(n, w, q_tile, kv_tile, kv_tiling), times) for n, times in groups if times]
+    worst = max(int(counts[0].max()) for counts, _ in found)
+    pairs = [sum(int(counts[i].sum()) * times for counts, times in found) for i in range(3)]
+    return AxisTiles(-(-size // q_tile), -(-size // kv_tile), worst, *pairs)
 
 
 def group_tiles(

@@ -159,7 +159,7 @@ def least(k: PlannedKernel) -> float:
     Raises:
         InputError: it has no such form; see `napkin.bound.least.for_memory`.
     """
-    return for_memory(k.cost, k.choice.sizes, k.machine.shared_per_block, k.items)
+    return for_memory(k.byte_cost, k.choice.sizes, k.machine.shared_per_block)
 
 
 def _planned(name: str, plan: Plan) -> Strategy:
@@ -183,7 +183,7 @@ def _naive(unfused_plan: Plan, unfused: Strategy) -> Strategy:
     multiprocessors, whatever is longer: a lower bound.
     """
     kernels = unfused_plan.kernels
-    moved = [bytes_of_ones(_smallest(k), k.choice.sizes, k.items) for k in kernels]
+    moved = [bytes_of_ones(_smallest(k), k.choice.sizes, k.byte_cost.unit) for k in kernels]
     rate = unfused_plan.machine.l2_rate
     times = [
         max((n / rate, "L2 bandwidth"), (k.choice.time.seconds, k.choice.time.limited_by))
@@ -205,7 +205,7 @@ def _smallest(k: PlannedKernel) -> Kernel:
 
 
 def _once(k: PlannedKernel) -> dict[tuple[str, Any], int]:
-    return bytes_once(k.cost, k.choice.sizes, k.tiles, k.items)
+    return bytes_once(k.byte_cost, k.choice.sizes, k.tiles)
 
 
 def least_of(plan: Plan) -> float | None:
@@ -260,7 +260,8 @@ def _least_labelled(k: PlannedKernel) -> float | None:
     for kernel in (own, *labellings(own.name, own.origin, own.names, k.choice.sizes, k.dtype)):
         if _counted(kernel):
             try:
-                moved = for_memory(Cost(kernel), kernel.sized(k.choice.sizes), budget, k.items)
+                cost = Cost(kernel, unit=k.byte_cost.unit)
+                moved = for_memory(cost, kernel.sized(k.choice.sizes), budget)
             except InputError:
                 return None  # it may be the one that moves least
             found = min(found, moved)

@@ -92,8 +92,10 @@ def sweep(
     )
     check_run(kv_tiling, share)
     lengths = [-(-n // w.dilation) for n, w in zip(sizes, each, strict=True)]
-    q_tiles = _tiles(q_tile, "q_tile", Q_TOKENS, lengths)
-    kv_tiles = _tiles(kv_tile, "kv_tile", KV_TOKENS, lengths)
+    q_tiles, kv_tiles = (
+        tiles_of(tokens, lengths) if given is None else [tile_of(given, name, len(lengths))]
+        for given, name, tokens in ((q_tile, "q_tile", Q_TOKENS), (kv_tile, "kv_tile", KV_TOKENS))
+    )
     tables = [
         _Table(n, w, {t[a] for t in q_tiles}, {t[a] for t in kv_tiles}, kv_tiling, stride is None)
         for a, (n, w) in enumerate(zip(sizes, each, strict=True))
@@ -142,14 +144,6 @@ def tiles_of(tokens: int, lengths: Sequence[int]) -> list[tuple[int, ...]]:
     return [
         tuple(1 << i for i in each) for each in itertools.product(*powers) if sum(each) == total
     ]
-
-
-def _tiles(
-    given: PerAxis | None, name: str, tokens: int, lengths: Sequence[int]
-) -> list[tuple[int, ...]]:
-    if given is not None:
-        return [tile_of(given, name, len(lengths))]
-    return tiles_of(tokens, lengths)
 
 
 class _Table:

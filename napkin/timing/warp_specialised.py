@@ -1,15 +1,14 @@
-"""Time of kernels whose groups run side by side as warpgroups of one block.
+"""Time of warp-specialised kernels, whose groups run as warpgroups of one block.
 
 While one warpgroup multiplies, another computes: they meet at the tensor cores and at what issues
 arithmetic and special functions as customers of a closed queue do, and as the products that a chunk
 leaves are made while the next one's scores are, something of that is saved (arXiv 2412.03317,
 section 4.4, for how they overlap at best). What a warp-specialised CTA does before and after its
-loop is not
-hidden: it is alone on its multiprocessor.
+loop is not hidden: it is alone on its multiprocessor.
 
 Warp-specialised CTAs that only add products up last, and ask for the next group's chunks while they
-finish one. Side by side, they finish together. In turn, one finishes while another multiplies; both
-pass the same registers, so that some of it shows.
+finish one. Cooperative warpgroups finish together. Of ping-pong ones, one finishes while another
+multiplies; both pass the same registers, so that some of it shows.
 """
 
 from __future__ import annotations

@@ -90,30 +90,38 @@ class Function:
     def recipe(self, sizes: Mapping[str, int], dtype: str, machine: Machine) -> Recipe:
         """The recipe for the class of these sizes: from this process, from disk, or derived."""
         known = tuple(size_class(self.diagram, sizes).items())
-        deterministic = torch.are_deterministic_algorithms_enabled()
-        key = known, dtype, machine, deterministic
+        key = known, dtype, machine, torch.are_deterministic_algorithms_enabled()
         if key not in self._recipes:
             with _DERIVING:
-                backward = ("backward",) if self.reads is not None else ()
-                how = (*backward, *(("deterministic",) if deterministic else ()))
-                name = cache.digest(self.print, repr(known), dtype, repr(machine), *how)
-                found = cache.load(name)
-                if found is None:
-                    with loading():
-                        from napkin.plan.derive import derive, frugal, memo_of
-                        from napkin.run.compile import start
-
-                        start()  # it loads while the search runs, whose winner it is asked about
-
-                        if backward:  # which shares memory with what others keep
-                            memo = memo_of(machine, dtype, deterministic=deterministic)
-                            found = frugal(self.diagram, dict(known), memo, WORTH).fitted().recipe
-                        else:
-                            on = self.diagram, machine, dict(known), dtype
-                            found = derive(*on, deterministic=deterministic).recipe
-                    cache.save(name, found)
-                self._recipes[key] = found
+                self._recipes[key] = self._kept(*key)
         return self._recipes[key]
+
+    def _kept(
+        self, known: Sequence[tuple[str, int]], dtype: str, machine: Machine, deterministic: bool
+    ) -> Recipe:
+        """The recipe from disk, where it is kept once it is derived."""
+        how = [*["backward"] * (self.reads is not None), *["deterministic"] * deterministic]
+        name = cache.digest(self.print, repr(known), dtype, repr(machine), *how)
+        found = cache.load(name)
+        if found is None:
+            with loading():
+                found = self._derived(dict(known), dtype, machine, deterministic)
+            cache.save(name, found)
+        return found
+
+    def _derived(
+        self, sizes: Mapping[str, int], dtype: str, machine: Machine, deterministic: bool
+    ) -> Recipe:
+        from napkin.plan.derive import derive, frugal, memo_of
+        from napkin.run.compile import start
+
+        start()  # it loads while the search runs, whose winner it is asked about
+        if self.reads is None:
+            on = self.diagram, machine, sizes, dtype
+            return derive(*on, deterministic=deterministic).recipe
+        memo = memo_of(machine, dtype, deterministic=deterministic)
+        # A backward shares memory with what others keep.
+        return frugal(self.diagram, sizes, memo, WORTH).fitted().recipe
 
     def results(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Empty tensors like the outputs, for a graph that is being captured, or on "meta".

@@ -60,10 +60,6 @@ def _layer_norm(x: Any, eps: Any, weight: Any = None, bias: Any = None) -> Any:
     return out if bias is None else out + bias
 
 
-def _softmax(x: Any) -> Any:
-    return library.load("softmax")(x)
-
-
 def _gated(of: Callable[[Any], Any]) -> Callable[..., Any]:
     """A unit of two arrays, or of one with both."""
 
@@ -109,7 +105,7 @@ def _rotary(x: Any, cos: Any, sin: Any) -> Any:
 BODIES: dict[str, Callable[..., Any]] = {
     "rms_norm": _rms_norm,
     "layer_norm": _layer_norm,
-    "softmax": _softmax,
+    "softmax": lambda x: library.load("softmax")(x),
     "swiglu": _gated(silu),
     "geglu": _gated(gelu),
     "geglu_tanh": _gated(_gelu_tanh),

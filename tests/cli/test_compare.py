@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from napkin.bound.least import for_memory, items_of
+from napkin.bound.least import for_memory
 from napkin.diagram.library import load
 from napkin.studies.strategies import compare
 
@@ -29,8 +29,7 @@ def test_unfused_against_fused_attention(napkin: Callable[..., Any]) -> None:
     assert unfused["once"] / 2 == pytest.approx(2.73e8, rel=2e-3)
     plan = compare(load("attention"), sizes=data["sizes"], dtype="fp16").plan
     (kernel,) = plan.kernels
-    items = items_of(kernel.dtypes, "fp16")
-    least = for_memory(kernel.cost, kernel.choice.sizes, data["memory"], items, chunk=64)
+    least = for_memory(kernel.byte_cost, kernel.choice.sizes, data["memory"], chunk=64)
     group = data["memory"] / 2 / (2 * d) - 64
     assert group == pytest.approx(390)
     assert least / 2 == pytest.approx(4.61e7, rel=2e-3)

@@ -71,12 +71,11 @@ def least(program: Program, memory: float) -> float:
 @given(programs(), memories)
 def test_one_level_is_the_optimum_in_symbols(program: Program, memory: float) -> None:
     """Where only one pipe has a rate, the cost is that of `Cost.optimum`."""
-    from napkin.bound.multilevel import weights
+    from napkin.bound.multilevel import unit_of
     from napkin.ir.symbols import MEMORY, size_symbol
 
-    made = Cost(program.kernel).optimum(
-        sizes=program.sizes, memory=memory, weights=weights(program.item)
-    )
+    cost = Cost(program.kernel, unit=unit_of(program.item))
+    made = cost.optimum(sizes=program.sizes, memory=memory)
     numbers = {size_symbol(a): n for a, n in program.sizes.items()} | {MEMORY: memory}
     free = chain(
         stage("outer", 1e15, math.inf), stage("one", memory, 1.0), stage("inner", 1e15, math.inf)

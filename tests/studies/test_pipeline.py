@@ -51,7 +51,7 @@ def made(name: str, **given: object) -> Pipeline:
 
 def run(kernel: Kernel, arrays: dict[str, np.ndarray], sizes: dict[str, int], chunk: int) -> object:
     """The outputs of the pseudocode, executed column by column's own terms."""
-    code, (axis, *_) = looped(kernel), kernel.stream.axes
+    (*bodies, tail), (axis, *_) = looped(kernel), kernel.stream.axes
     known: dict[Node, np.ndarray] = {}
 
     def at(block: Block, part: slice) -> dict[Node, np.ndarray]:
@@ -62,7 +62,7 @@ def run(kernel: Kernel, arrays: dict[str, np.ndarray], sizes: dict[str, int], ch
                 bind[n] = arrays[tensor_of(n)][where]
         return bind
 
-    for body, p in zip(code.bodies, kernel.stream.passes, strict=True):
+    for body, p in zip(bodies, kernel.stream.passes, strict=True):
         for s in p.states:
             known[s.leaf("old")] = np.full([sizes[a] for a in s.axes], in_kind(s.init, s.kind))
         for start in range(0, sizes[axis], chunk):
@@ -71,8 +71,8 @@ def run(kernel: Kernel, arrays: dict[str, np.ndarray], sizes: dict[str, int], ch
             values = evaluate(body.diagram.roots, at(body, part), sizes, {}, box)
             for s, o, value in zip(p.states, body.diagram.outputs, values, strict=False):
                 known[s.leaf("old")] = known[s.leaf("new")] = aligned(value, o.node.axes, s.axes)
-    (value,) = evaluate(code.tail.diagram.roots, at(code.tail, slice(None)), sizes, {})
-    return aligned(value, code.tail.diagram.roots[0].axes, kernel.outputs[0].axes)
+    (value,) = evaluate(tail.diagram.roots, at(tail, slice(None)), sizes, {})
+    return aligned(value, tail.diagram.roots[0].axes, kernel.outputs[0].axes)
 
 
 @pytest.mark.parametrize("name", ["attention", "l1_attention", "matmul", "spherical_attention"])

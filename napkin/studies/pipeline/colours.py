@@ -23,7 +23,7 @@ from napkin.diagram.columns import Stage
 from napkin.errors import InputError, check_known
 from napkin.ir.node import Node, over, union_axes
 from napkin.ir.storage import storage_type
-from napkin.studies.pipeline.looped import Block, Looped, looped
+from napkin.studies.pipeline.looped import Block, looped
 from napkin.studies.pipeline.setting import Setting
 
 Level = Literal["shared", "registers", "tensor"]
@@ -137,11 +137,6 @@ class Colouring:
     setting: Setting
 
     @cached_property
-    def looped(self) -> Looped:
-        """The pseudocode diagram."""
-        return looped(self.kernel)
-
-    @cached_property
     def blocks(self) -> tuple[Coloured, ...]:
         """Every block with its levels.
 
@@ -151,7 +146,7 @@ class Colouring:
         """
         found: list[Coloured] = []
         known, cuts = set[str](), self.setting.cuts
-        for b in self.looped.blocks:
+        for b in looped(self.kernel):
             # After the loop, O is the result, and a cut of O is one of the state.
             own = {key: n for key, n in cuts.items() if key[0] not in known or b.states}
             found.append(_Painter(self.kernel, replace(self.setting, cuts=own), b).coloured())

@@ -106,7 +106,8 @@ def fit(colouring: Colouring, machine: Machine) -> Fit:
         InputError: not even one team does.
     """
     name, threads = team(machine)
-    held = [*_levels(_shared(colouring, machine)), *_levels(_registers(colouring, machine))]
+    levels = _shared(colouring, machine), _registers(colouring, machine)
+    held = [min(found, key=lambda h: h.most) for found in levels]  # what allows the fewest teams
     for h in held:
         needed, there, whose = h.block_bytes + h.team_bytes, h.capacity, f"a {name}"
         if h.level == "registers":
@@ -143,11 +144,6 @@ def _instead(colouring: Colouring, level: str) -> str:
             if axes and not any(name == v.name for name, _ in s.cuts):
                 return f"compute {v.name} in pieces of {axes[-1]}, or {smaller}"
     return smaller
-
-
-def _levels(found: Iterator[Held]) -> list[Held]:
-    """Of what the blocks hold at one level, what allows the fewest teams."""
-    return [min(found, key=lambda h: h.most)]
 
 
 # --- shared memory ------------------------------------------------------------------------------

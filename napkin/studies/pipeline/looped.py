@@ -57,28 +57,9 @@ class Block:
         return tuple(s for s in self.stages if n in s.args)
 
 
-@dataclass(frozen=True, eq=False)
-class Looped:
-    """A kernel as pseudocode.
-
-    Attributes:
-        kernel: the labelled kernel.
-        bodies: the loop bodies, one for each pass over the streamed axes.
-        tail: what follows the loops.
-    """
-
-    kernel: Kernel
-    bodies: tuple[Block, ...]
-    tail: Block
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """Every block, in order."""
-        return (*self.bodies, self.tail)
-
-
-def looped(kernel: Kernel) -> Looped:
-    """The pseudocode diagram of a streamed kernel.
+def looped(kernel: Kernel) -> tuple[Block, ...]:
+    """The pseudocode diagram of a streamed kernel: a loop body for each pass over its streamed
+    axes, and what follows the loops.
 
     Raises:
         Refusal: it has no streamed axis.
@@ -89,12 +70,12 @@ def looped(kernel: Kernel) -> Looped:
             "stream an axis that is reduced",
         )  # fmt: skip
     axis = kernel.stream.axis
-    bodies = tuple(
+    bodies = [
         _body(kernel, p, f"for each chunk of {axis}" + (f", pass {i + 1}" if i else ""))
         for i, p in enumerate(kernel.stream.passes)
-    )
+    ]
     ends = [Output(e.output, e.node, e.node.axes) for e in kernel.stream.tails]
-    return Looped(kernel, bodies, Block(_diagram(kernel, ends), {}, "after the loop"))
+    return (*bodies, Block(_diagram(kernel, ends), {}, "after the loop"))
 
 
 def _body(kernel: Kernel, p: Pass, title: str) -> Block:

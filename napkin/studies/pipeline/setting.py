@@ -128,7 +128,7 @@ def setting(
     made = Setting(
         held, along, chunk | dict(inner or {}), dict(cuts or {}), storage, dtype, computed, buffers
     )
-    _check_marks(kernel, machine, made, {*given, *(inner or {})})
+    _check_alignments(kernel, machine, made, {*given, *(inner or {})})
     return made
 
 
@@ -184,7 +184,7 @@ def size_of(kernel: Kernel, s: Setting, axis: str) -> int:
     return math.prod(s.inner.get(a, s.tiles[a]) for a in axes)
 
 
-def _check_marks(kernel: Kernel, machine: Machine, s: Setting, given: set[str]) -> None:
+def _check_alignments(kernel: Kernel, machine: Machine, s: Setting, given: set[str]) -> None:
     """Refuse a size that was asked for and breaks an alignment; others are only reported."""
     every = all_alignments(kernel, machine, s)
     for axis, multiple in combined(every).items():

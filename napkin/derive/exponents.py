@@ -62,7 +62,7 @@ class Exponents:
         return rest * sympy.exp(a - self.meaning.symbol(top)), factor
 
     def _factor(self, top: Node, b: Any, seen: bool) -> Node:
-        """exp(top + b), and of nothing 0: where all exponents are -inf, b has a say, unless a choice
+        """exp(top + b); of exponents that are all -inf 0, or what exp(b - inf) is, unless a choice
         left some out, and maybe all."""
 
         def factor(most: Node) -> Node:

@@ -5,6 +5,7 @@ What leaves the range of floats so far never comes back, whatever scales it late
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,11 +51,22 @@ class Body:
         if all(self._bounded(term, p.args[0]) for p in powers):
             return term, None
         a, b = additive(separate(sympy.Add(*(p.args[0] for p in powers))), by_side, "exp")
-        top = self._largest(self._exponents(term, a, "max")[-1])
+        plain, kept = self._exponents(term, a, "max")
+        top = self._largest(kept)
+        factor = self._factor(top, b, seen=plain is kept)
+        return rest * sympy.exp(a - self.meaning.symbol(top)), factor
+
+    def _factor(self, top: Node, b: Any, seen: bool) -> Node:
+        """exp(top + b); of exponents that are all -inf 0, or what exp(b - inf) is, unless a choice
+        left some out, and maybe all."""
+
+        def factor(most: Node) -> Node:
+            return self.meaning.node(sympy.exp(self.meaning.symbol(most) + b))
+
         some = pointwise("greater", (top, number(FLOOR)))
-        symbol = self.meaning.symbol(top)
-        factor = self.meaning.node(sympy.exp(symbol + b))
-        return rest * sympy.exp(a - symbol), pointwise("where", (some, factor, number(0.0)))
+        if seen:
+            return factor(pointwise("where", (some, top, number(-math.inf))))
+        return pointwise("where", (some, factor(top), number(0.0)))
 
     def _largest(self, exponents: Node) -> Node:
         """The largest exponent of a body, folded in its pass."""

@@ -33,8 +33,8 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
     """The steps of `passes` and `terms`, which may read their states, with exponentials to base 2
     where a running maximum keeps them in range; merges of states among the terms join what is
     held."""
-    steps = [s.step for p in passes for s in p.states]
-    roots = [*steps, *terms]
+    terms = [*terms]
+    roots = [*(s.step for p in passes for s in p.states), *terms]
     maxima = [s for p in passes for s in p.states if _is_maximum(s)]
     used = {*postorder(n for n in postorder(roots) if n.op == "exp")}
     scale = {s.name: _factored(s.step.args[1].args[0])[0] for s in maxima}
@@ -47,6 +47,8 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old.op != "exp":
             return None
+        below = substitute(args, {n: known[leaf] for leaf, n in kept.items()})
+        args = tuple(below[a] for a in args)
         if _below_rows(old):
             return pointwise("exp2", (_scaled_difference(args[0]),))
         if _of_states(old, leaves):
@@ -60,7 +62,12 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
     # The maximum itself, from the one that is held.
     known = {leaf: pointwise("mul", (leaf, scale[name])) for leaf, name in leaves.items()}
     rows = {m: _row(m) for m in known.values()}
-    done = rewrite(roots, change, known)
+    # Sums that move by powers of the difference of two maxima have none of infinities.
+    kept = {leaf: rows[m] for leaf, m in known.items() if not _shrinks(scale[leaves[leaf]])}
+    before = {s.leaf(tag) for s in maxima for tag in _TAGS if tag != "new"}
+    still = [n for n in terms if before.isdisjoint(postorder([n]))]
+    done = rewrite(still, change, known)
+    done |= rewrite([n for n in roots if n not in still], change, {**known, **kept})
     for s in maxima:
         chunk = s.step.args[1]
         raw = _factored(done[chunk.args[0]])[1]
@@ -68,6 +75,11 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
         done[s.step] = pointwise(s.step.op, (s.leaf("old"), largest))
         done[s.joined] = s.joined
     return done
+
+
+def _shrinks(c: Node) -> bool:
+    """Whether a positive constant is known to be 1 at most."""
+    return c.op == "number" and float(str(c.params[0])) <= 1
 
 
 def _is_maximum(s: State) -> bool:

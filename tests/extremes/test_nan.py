@@ -133,3 +133,16 @@ def test_logarithms_of_sums_of_exponentials_are_still_held_running() -> None:
     plan = nk.derive(entropy, sizes={"n": 4096, "x": 65536}, dtype="fp32")
     (kernel,) = plan.kernels
     assert len(kernel.choice.kernel.stream.passes) == 1
+
+
+@nk.diagram("n x, n x -> n")
+def powers(X: Any, Y: Any) -> Any:
+    return nk.reduce(nk.exp(X - nk.reduce(Y, "mean", over="x")), "sum", over="x")
+
+
+def test_exponentials_of_a_masked_row_read_what_is_subtracted(agree: Any) -> None:
+    """exp(-inf - r) is 0 of a number r, and NaN of -inf and NaN."""
+    Y = np.zeros((5, 5))
+    Y[1, 2], Y[2, 0], Y[3, 4] = np.nan, -np.inf, np.inf
+    found = agree(powers, np.full((5, 5), -np.inf), Y)
+    np.testing.assert_array_equal(found, [0, np.nan, np.nan, 0, 0])

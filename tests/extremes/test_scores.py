@@ -139,3 +139,15 @@ def test_scores_past_float32_are_infinite_in_a_kernel(ways: Any) -> None:
     big = ways(load("attention"), (np.full((1, 4), 1e20), np.full((X, 4), 1e20), np.ones((X, 4))))
     np.testing.assert_allclose(big.evaluated()[0], 1)
     assert np.isnan(big.planned()[0]).all()
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_the_entropy_of_scaled_scores(agree: Any, rng: Any, scale: float) -> None:
+    """Twice the lowest float, from which a maximum starts, is infinite: no sum moves by that."""
+
+    @nk.diagram("n x -> n", name="entropy")
+    def entropy(S: Any) -> Any:
+        logs = S * scale - nk.reduce(S * scale, "logsumexp", over="x")
+        return nk.reduce(nk.exp(logs) * logs, "sum", over="x")
+
+    assert np.isfinite(agree(entropy, rng.normal(size=(3, X)))).all()

@@ -13,7 +13,21 @@ from dataclasses import replace
 
 import numpy as np
 from filled import array, source
-from programs import Arg, Axes, Input, Keys, Kind, Program, Ref, Shape, Step, moved, shape, union
+from programs import (
+    OWN_REDUCE,
+    Arg,
+    Axes,
+    Input,
+    Keys,
+    Kind,
+    Program,
+    Ref,
+    Shape,
+    Step,
+    moved,
+    shape,
+    union,
+)
 from sized import fit
 from values import Value, value
 
@@ -59,6 +73,24 @@ matrices and are moved to what a key recalls."""
 
 FAR = 70_000_000
 """The first seed that draws numbers at the ends of the range of floats, and rare kinds often."""
+
+ENDS = 90_000_000
+"""The first seed of whose inputs some hold infinities, NaN, and the least and largest floats."""
+
+MASKED = (-math.inf,)
+HUGE = (-(2.0**110), 2.0**100)
+STREWN = (
+    MASKED, MASKED, (-math.inf, math.inf), (math.inf,), (math.nan,), (math.nan, -math.inf),
+    (-0.0, 0.0), (2.0**-140, -(2.0**-130)), HUGE, HUGE,
+)  # fmt: skip
+"""What they hold there."""
+
+UNFIT = {"sort", "ordered", "kept", "reset", *OWN_REDUCE}
+"""Operators and steps of scans that say nothing of what is no finite number (docs/semantics.md):
+sorts, gates of 0, and reductions of a user, whose identity is infinite."""
+
+FLOATS = ("", "fp32", "bf16", "fp16")
+"""Storage of such inputs."""
 
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
@@ -244,7 +276,23 @@ class Drawing:
         ).used()
         found = self._woven(_sized(made))
         found = replace(found, chained=self.chance(0.08), rules=tuple(dict.fromkeys(self.rules)))
+        found = self._strewn(found) if self.seed >= ENDS else found
         return self._said(found) if self.seed >= KINDS else found
+
+    def _strewn(self, made: Program) -> Program:
+        """The program with one or two inputs that hold what is no finite number, or nearly.
+        What all queries share is finite under a key set."""
+        keyed = [set(k.queries) for s in made.steps for k in s.keys if k is not None]
+        if any(s.op in UNFIT or s.option.get("form") in UNFIT for s in made.steps):
+            return made
+        good = [i for i in made.inputs if i.kind == "real" and i.storage in FLOATS
+                and all(k & set(i.axes) for k in keyed)]  # fmt: skip
+        chosen = self.rng.sample(good, min(len(good), self.rng.choice((1, 1, 2))))
+        plain = {i.name for n, i in enumerate(made.inputs) if _added(made, n)}
+        strewn = {i.name: self.rng.choice(STREWN) for i in chosen}
+        strewn = {n: x if x != HUGE or n in plain else MASKED for n, x in strewn.items()}
+        inputs = tuple(replace(i, strewn=strewn.get(i.name, ())) for i in made.inputs)
+        return replace(made, inputs=inputs, hard=True)
 
     def _said(self, made: Program) -> Program:
         """The program as one of several ways to write it: with names or without, with another
@@ -275,6 +323,12 @@ class Drawing:
         outputs = tuple((r, new + axes) for r, axes in made.outputs)
         sizes = {**made.sizes, **dict.fromkeys(new, n)}
         return replace(made, inputs=grown, outputs=outputs, weave=(new, into), sizes=sizes)
+
+
+def _added(made: Program, at: int) -> bool:
+    """Whether an input is only added and compared: products of what is huge lose all digits."""
+    ops = {s.op for s in made.steps if any(r.at == at for r in s.refs)}
+    return ops <= {"add", "sub", "where", "max", "min", "maximum", "minimum", "softmax"}
 
 
 def _moderate(data: np.ndarray) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from programs import Input, Program
@@ -46,12 +46,20 @@ def array(given: Input, sizes: Mapping[str, int], rng: np.random.Generator) -> n
         own = RANGES.get(given.storage, (-3, 4))
         low, high = {"vast": INT32, "big": BIG}.get(how, own)
         return rng.integers(low, high + 1, size=shape)
-    return _reals(how, shape, rng)
+    x = _reals(how, shape, rng)
+    return _strewn(x, given.strewn, rng) if given.strewn else x
 
 
 def _lengths(shape: list[int], keys: int, rng: np.random.Generator) -> np.ndarray:
     cuts = np.sort(rng.integers(0, keys + 1, size=(*shape[:-1], shape[-1] + 1)))
     return np.diff(cuts)
+
+
+def _strewn(x: np.ndarray, among: Sequence[float], rng: np.random.Generator) -> np.ndarray:
+    """Values of which some, or whole lines of some axes, are numbers of `among`."""
+    lines = [n if rng.random() < 0.7 else 1 for n in x.shape]
+    where = rng.random(lines) < rng.choice([0.1, 0.3, 0.6])
+    return np.where(where, rng.choice(among, size=lines), x)
 
 
 def _reals(how: str, shape: list[int], rng: np.random.Generator) -> np.ndarray:

@@ -35,11 +35,16 @@ Box = Mapping[str, range]
 @dataclass
 class Execution:
     """Outputs of a run, the values that crossed per tensor and direction, and the most values of
-    inputs and results (M) that one group held at once."""
+    inputs and results (M) that one group held at once.
+
+    Attributes:
+        stuck: whether sums followed what is no finite number.
+    """
 
     outputs: dict[str, Array]
     moved: Counter[tuple[str, Direction]] = field(default_factory=Counter)
     peak: int = 0
+    stuck: bool = False
 
     @property
     def total(self) -> int:
@@ -72,10 +77,10 @@ def execute(
             for a in kernel.reads
         }
         run = _Run(kernel, kernel.sized(sizes), tiles, scalars or {}, residues, tables,
-                   Execution(views, out.moved, out.peak), known)  # fmt: skip
+                   Execution(views, out.moved, out.peak, out.stuck), known)  # fmt: skip
         for box in run.groups():
             run.group(box)
-        out.peak = run.out.peak
+        out.peak, out.stuck = run.out.peak, run.out.stuck
     return out
 
 
@@ -135,6 +140,14 @@ def _goes_by_positions(n: Node, cut: frozenset[str]) -> bool:
 
 def _states(leaf: Node) -> set[Node]:
     return {n for n in postorder(leaf.args) if n.op == "state"}
+
+
+def stuck(step: Pass, states: Mapping[str, Array]) -> bool:
+    """Whether sums of a pass follow results of which one is infinite or NaN: where these stand, the
+    sums may be NaN (docs/semantics.md)."""
+    plain = [x for x in step.states if x.held != "running"]
+    odd = (~np.isfinite(v) & (v != x.init) for x in plain for v in [states[x.name]])
+    return len(plain) < len(step.states) and any(np.any(x) for x in odd)
 
 
 def awaits(leaf: Node) -> bool:
@@ -243,6 +256,7 @@ class _Run:
                 states, emitted = advance(now, states, inside, part, self.sizes, self.scalars, box)
                 for e, value in zip(step.emits, emitted, strict=True):
                     self._write(e, value, here)
+            self.out.stuck |= stuck(step, states)
             known |= {x.leaf("new"): states[x.name] for x in step.states}
             for n in postorder(self.late):  # one may be where another says
                 if n in self.late and _found(n, known):

@@ -60,11 +60,18 @@ def worst(failures: list[Failure]) -> Failure:
     return min(failures, key=lambda f: WORST.index(f.category))
 
 
+def both(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What was found and is wanted, as floats of one shape. NaN is found where it is wanted and an
+    infinity is found: sums in another order may have that (docs/semantics.md)."""
+    found = np.asarray(found, float)
+    wanted = np.broadcast_to(np.asarray(wanted, float), found.shape)
+    return np.where(np.isnan(wanted) & np.isinf(found), np.nan, found), wanted
+
+
 def error(found: np.ndarray, wanted: np.ndarray) -> float:
     """How far values are off, by norm, beside their size and 1; infinite where what is no number
     differs."""
-    found = np.asarray(found, float)
-    wanted = np.broadcast_to(np.asarray(wanted, float), found.shape)
+    found, wanted = both(found, wanted)
     good = np.isfinite(wanted)
     if good.all() and np.isfinite(found).all():
         with np.errstate(all="ignore"):
@@ -84,6 +91,7 @@ def differing(found: np.ndarray, wanted: np.ndarray) -> str:
     wanted = np.broadcast_to(np.asarray(wanted, float), found.shape)
     with np.errstate(all="ignore"):
         gap = np.nan_to_num(np.abs(found - wanted), nan=np.inf)
+    gap[(found == wanted) | (np.isnan(found) & np.isnan(wanted))] = 0.0
     at = np.argsort(-gap, axis=None, kind="stable")[:3]
     places = [tuple(map(int, np.unravel_index(i, found.shape))) for i in at]
     return "; ".join(f"{found[p]:.6g} for {wanted[p]:.6g} at {p}" for p in places)

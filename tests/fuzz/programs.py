@@ -157,6 +157,7 @@ class Input:
 
     Attributes:
         fill: what its values are drawn from (see `filled`).
+        strewn: numbers that some of its values are instead.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Input:
     kind: Kind = "real"
     storage: str = ""
     fill: str = "normal"
+    strewn: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

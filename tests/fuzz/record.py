@@ -91,13 +91,14 @@ class Record:
 
 
 def _row(r: Result) -> dict[str, object]:
-    failure = r.failure
+    failure, program = r.failure, draw(r.seed)
     return {
         "seed": r.seed,
         "category": failure.category,
         "cause": failure.cause,
         "detail": failure.detail,
         "seconds": round(r.seconds, 2),
-        "program": text(draw(r.seed)),
+        "program": text(program),
+        "strewn": {i.name: list(i.strewn) for i in program.inputs if i.strewn},
         **failure.facts,
     }

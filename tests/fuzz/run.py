@@ -120,7 +120,8 @@ def shrunk(mode: str, record, limit: float) -> None:
 
     for (category, cause), (seed, *_) in record.causes().items():
         small = shrunk(mode, draw(seed), seed, limit)
-        said = f"# {category}: {cause} (seed {seed}, sizes {small.sizes})"
+        strewn = {i.name: i.strewn for i in small.inputs if i.strewn}
+        said = f"# {category}: {cause} (seed {seed}, sizes {small.sizes}, strewn {strewn})"
         print(f"\n{said}\n{text(small)}", flush=True)
 
 

@@ -159,13 +159,17 @@ def _hash(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def ranks(
     x: np.ndarray, seen: np.ndarray, which: int, largest: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of each row the value that is the `which`-th from the largest or the smallest, the first of
-    equal ones, and its place among those seen; what is past the last is the extremum of nothing."""
+    """Of each row the value that is the `which`-th from the largest or the smallest, NaN before
+    all, the first of equal ones, and its place among those seen; what is past the last is the
+    extremum of nothing."""
+    sign = -1 if largest else 1
     least, most = (INT32.min, INT32.max) if x.dtype.kind == "i" else (-np.inf, np.inf)
     values = np.full(x.shape[:-1], least if largest else most, x.dtype)
     places = np.full(x.shape[:-1], INT32.max)
     for at in np.ndindex(*x.shape[:-1]):
-        order = sorted(np.flatnonzero(seen[at]), key=lambda i: -x[at][i] if largest else x[at][i])
+        row = np.where(np.isnan(x[at]), -np.inf, sign * x[at].astype(float))
+        order = np.flatnonzero(seen[at])
+        order = order[np.lexsort((row[order], ~np.isnan(x[at][order])))]
         if which < len(order):
             values[at], places[at] = x[at][order[which]], order[which]
     return values, places

@@ -96,6 +96,9 @@ def _steps(p: Program) -> Iterator[Program]:
             if 0 < smaller < size:
                 yield replace(p, sizes={**p.sizes, axis: smaller})
     for i, given in enumerate(p.inputs):
+        if given.strewn:
+            inputs = (*p.inputs[:i], replace(given, strewn=given.strewn[1:]), *p.inputs[i + 1 :])
+            yield replace(p, inputs=inputs)
         if given.fill != "normal" and given.kind == "real":
             inputs = (*p.inputs[:i], replace(given, fill="normal"), *p.inputs[i + 1 :])
             yield replace(p, inputs=inputs)

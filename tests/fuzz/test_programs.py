@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from added import RULES, in_force
 from draw import RARER, draw
-from drawing import KINDS, MORE, NEWEST, RESUMED, SEVERAL, Drawing
+from drawing import ENDS, FAR, KINDS, MORE, NEWEST, RESUMED, SEVERAL, Drawing
 from drawn import PATTERNS, all_names, of_program
 from filled import arrays
 from keyed import boxes, key_set
@@ -216,6 +216,9 @@ def test_ranks_take_the_first_of_equal_values():
     assert [top(i, "places", 2.0, 5.0, 5.0) for i in range(3)] == [1, 2, 0]
     assert [top(i, "values", 2.0, 5.0) for i in range(3)] == [5, 2, -np.inf]
     assert top(2, "places", 2.0, 5.0) == 2**31 - 1
+    odd = (1.0, np.nan, np.inf, np.nan)
+    assert [of("argmax", given=odd), of("argmin", given=odd)] == [1, 1]
+    assert [top(i, "places", *odd) for i in range(3)] == [1, 3, 2]
 
 
 # --- the generator ------------------------------------------------------------------------------
@@ -239,6 +242,21 @@ def test_seeds_before_the_newest_have_the_programs_that_they_had():
 def test_seeds_before_kinds_have_the_programs_that_they_had():
     every = "".join(text(draw(s)) for s in range(RESUMED, RESUMED + 100))
     assert zlib.crc32(every.encode()) == 1203201101
+
+
+def test_late_seeds_draw_infinities_and_nan():
+    """In some places: a program of these alone would have no other numbers."""
+    strewn = []
+    for seed in range(ENDS, ENDS + 40):
+        made = draw(seed)
+        both = zip(made.inputs, arrays(made, made.sizes, seed), strict=True)
+        strewn += [(i, a) for i, a in both if i.strewn]
+    held = {x for i, _ in strewn for x in map(str, i.strewn)}
+    assert {"-inf", "inf", "nan", "-0.0"} <= held
+    odd = [a for _, a in strewn if a.size > 1 and not np.isfinite(a).all()]
+    assert len(odd) > 8
+    assert sum(bool(np.isfinite(a).any()) for a in odd) > len(odd) / 2
+    assert not any(i.strewn for s in range(FAR, FAR + 40) for i in draw(s).inputs)
 
 
 @pytest.mark.parametrize("move", RARER, ids=lambda m: m.__name__)
@@ -344,6 +362,11 @@ def cases(mode: str, share: int):
         marks = [pytest.mark.xfail(reason=why, strict=True)] if why else []
         found.append(pytest.param(seed, marks=marks))
     return found
+
+
+@pytest.mark.parametrize("seed", range(ENDS, ENDS + max(1, EXAMPLES // 20)))
+def test_plans_have_the_infinities_and_nan_of_the_program(seed):
+    assert tried(prepared("algebra"), draw(seed), seed) is None
 
 
 @pytest.mark.parametrize("seed", cases("algebra", 5))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+from judged import error
 from programs import Input, Program, Ref, Step
 from unsure import Wobble, excess, wobbles
 from values import results
@@ -245,3 +246,11 @@ def test_a_small_hyperbolic_tangent_moves_by_the_rounding_of_1():
     assert wanted == 1
     assert wobble.by == 1
     assert not moved(steps, (), [1e-5, 1e-2, 0.0])[1].by.any()
+
+
+def test_an_infinity_is_found_where_no_number_is_wanted_and_not_the_other_way():
+    """Sums in another order may have the one and not the other."""
+    nan, inf = np.array([1.0, np.nan]), np.array([1.0, np.inf])
+    assert error(inf, nan) == excess(inf, nan, Wobble.none(nan)) == 0
+    for found, wanted in ((nan, inf), (np.array([1.0, 0.0]), nan), (-inf, inf)):
+        assert error(found, wanted) == excess(found, wanted, Wobble.none(wanted)) == np.inf

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from judged import both
 from programs import Program, Ref, Step
 from values import DTYPE, Value, value
 
@@ -108,8 +109,7 @@ is infinite in float64 is so there."""
 def excess(found: np.ndarray, wanted: np.ndarray, wobble: Wobble) -> float:
     """How far values are off beyond what roundings make of them, by norm, beside their size and 1;
     infinite where one is no number or infinite and roundings do not explain it."""
-    found = np.asarray(found, float)
-    wanted = np.broadcast_to(np.asarray(wanted, float), found.shape)
+    found, wanted = both(found, wanted)
     with np.errstate(all="ignore"):
         gap = np.maximum(np.abs(found - wanted) - WOBBLES * wobble.by, 0.0)
     same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))

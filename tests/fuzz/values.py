@@ -136,8 +136,8 @@ POINTWISE: dict[str, Callable[..., np.ndarray]] = {
     "gelu": lambda x: x * _ndtr(x), "doubled": lambda x: np.power(2.0, x),
     "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
     "saturated": lambda x: np.clip(x, -2, 2), "hypotenuse": np.hypot, "xor": np.bitwise_xor,
-    "between": lambda a, b, c: np.logical_not(np.logical_or(a > b, b > c)),
-    "blended": lambda a, b, c: (1 - c) * a + c * b,
+    "between": lambda a, b, c: np.logical_and(a <= b, b <= c),
+    "blended": lambda a, b, c: a + (b - a) * c,
 }  # fmt: skip
 
 

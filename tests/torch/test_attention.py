@@ -120,3 +120,49 @@ def test_batches_and_heads_that_lie_as_one_are_one_axis(heads_first: bool, axes:
     assert made.arguments[0].startswith(axes)
     assert {t.data_ptr() for t in made.views} == {t.data_ptr() for t in (q, k, v)}
     assert made.results[0].shape == [2, 3, 16, 16]
+
+
+def dropped(kind: str) -> torch.Tensor:
+    """A mask of 9 queries and 37 keys: some of each row, all of the first keys, or whole rows."""
+    out = torch.rand(9, 37) < 0.4
+    out[:, :30] |= kind == "beginnings"
+    out[[0, 8]] |= kind == "rows"
+    return out
+
+
+@pytest.mark.parametrize("kind", ["some", "beginnings", "rows"])
+@pytest.mark.parametrize("how", ["booleans", "bias", "bias with a gradient"])
+def test_gradients_under_a_mask(kind: str, how: str) -> None:
+    """Outputs and gradients of rows that are masked are 0, and never NaN."""
+    mask, (q, k, v, dO) = dropped(kind), (draw(1, 2, n, 8) for n in (9, 37, 37, 9))
+    given = ~mask if how == "booleans" else draw(9, 37).masked_fill(mask, -torch.inf)
+    found = slopes(attention, q, k, v, given, dO, how)
+    wanted = slopes(scaled_dot_product_attention, *map(wide, (q, k, v, given, dO)), how)
+    for f, w in zip(found, wanted, strict=True):
+        torch.testing.assert_close(f.double(), w, rtol=1e-5, atol=1e-5)
+        assert f.isfinite().all()
+
+
+def test_gradients_of_a_row_of_equal_large_biases() -> None:
+    """Weights are 1 / n, also beside a bias that has no digits left for the logarithm of n."""
+    q, k, v, dO = (draw(1, 2, n, 8) for n in (9, 37, 37, 9))
+    bias = draw(9, 37)
+    bias[0], bias[1] = torch.finfo(torch.float32).min, -1e9
+
+    def plain(q: Any, k: Any, v: Any, attn_mask: Any) -> Any:
+        return torch.softmax(q @ k.mT * q.shape[-1] ** -0.5 + attn_mask, -1) @ v
+
+    found, wanted = (slopes(f, q, k, v, bias, dO, "bias") for f in (attention, plain))
+    for f, w in zip(found, wanted, strict=True):
+        torch.testing.assert_close(f, w, rtol=1e-5, atol=1e-5)
+
+
+def slopes(function: Any, *given: Any) -> list[torch.Tensor]:
+    """The output and its gradients by queries, keys and values, and by the bias if it has one."""
+    *arrays, mask, dO, how = given
+    arrays = [a.clone().requires_grad_() for a in arrays]
+    if how == "bias with a gradient":
+        mask = mask.clone().requires_grad_()
+        arrays.append(mask)
+    out = function(*arrays[:3], attn_mask=mask)
+    return [out.detach(), *torch.autograd.grad(out, arrays, dO)]

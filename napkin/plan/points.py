@@ -43,13 +43,14 @@ def is_pointwise(n: Node) -> bool:
 
 
 def _bounds(order: Sequence[Node], roots: Iterable[Node]) -> set[Node]:
-    """Whole numbers that nothing but the bounds of key sets is computed from."""
+    """Whole numbers of which nothing but the bounds of key sets is computed. Positions and inputs
+    may be read elsewhere, too."""
     sets = [n for n in order if n.op == "keys"]
     others = set(postorder(roots, set(sets)))
     under = postorder(a for n in sets for a in n.args)
     whole = set[Node]()
     for n in under:
-        if n not in others and n.kind != "real" and all(a in whole for a in n.args):
+        if n.kind != "real" and (not n.args or (n not in others and whole.issuperset(n.args))):
             whole.add(n)
     return whole
 

@@ -60,6 +60,20 @@ def test_results_that_no_kernel_computes_are_no_points() -> None:
     assert found(made) == {"O3"}
 
 
+def test_bounds_of_a_key_set_are_no_points_though_positions_are_read_elsewhere() -> None:
+    """Bounds were stored where scores read the position of the query, too, and the plan then took
+    them for places that lie anywhere, and so counted a fifth of the keys."""
+
+    @nk.diagram("q x, q x, n:int -> q", sizes={"q": 1024, "x": 1024, "n": 8})
+    def distances(S: Any, V: Any, L: Any) -> Any:
+        scores = S - (nk.index("q") - nk.index("x")) - nk.take(L, n=0)
+        keys = nk.documents(L, "q", "x")
+        return nk.contract(nk.softmax(scores, over="x", keys=keys), V, over="x")
+
+    assert found(distances) == {"m2", "z", "O"}
+    assert len(nk.derive(distances).kernels) == 1
+
+
 def test_a_cast_that_is_stored_has_what_it_casts_computed() -> None:
     """A kernel read a maximum that none stored, for the difference was to be read in its place."""
 

@@ -8,14 +8,14 @@ what is free of the states is an array as any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from napkin.errors import InputError, Refusal
 from napkin.ir.array import Array, lifted
 from napkin.ir.expansion import opened
 from napkin.ir.infer import iterated, pointwise, renamed, wider
-from napkin.ir.listing import text
+from napkin.ir.listing import state_names, text
 from napkin.ir.node import (
     COMPOSITES,
     REDUCTIONS,
@@ -40,6 +40,13 @@ State = tuple[tuple[str, ...], Kind]
 
 DONE = frozenset({*POINTWISE, *REDUCTIONS, *COMPOSITES, *SCANS, "rename"}) - {"steps"}
 """Operators that a step may do with its states."""
+
+
+SHIFT = (
+    ", as in nk.reduce(nk.where(nk.index('e') == nk.index('d') - 1, h.rename(d='e'), 0.0), 'sum', "
+    "over='e') for the value of h at d - 1"
+)
+"""How a step reads a state at another position."""
 
 
 def stepping(
@@ -67,7 +74,7 @@ def stepping(
             break
         own = grown
     moved = _moved(made, leaves)
-    _check(made, moved, axis)
+    _check(made, moved, dict(zip(leaves, state_names(len(leaves)), strict=True)), axis)
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old not in moved:
@@ -125,8 +132,11 @@ def _moved(made: Sequence[Node], leaves: Sequence[Node]) -> set[Node]:
     return found
 
 
-def _check(made: Sequence[Node], moved: set[Node], axis: str) -> None:
+def _check(made: Sequence[Node], moved: set[Node], names: Mapping[Node, str], axis: str) -> None:
     """Check that what a step does with the states is done at one position.
+
+    Args:
+        names: what the states are called.
 
     Raises:
         Refusal: it is not.
@@ -137,12 +147,13 @@ def _check(made: Sequence[Node], moved: set[Node], axis: str) -> None:
         pairs = names_of(n) if n.op == "rename" else ()
         reason = ""
         if n.op not in DONE:
-            reason = f"a step does no {n.op} of its state, which is in registers"
+            what = "scan by a step that is not linear" if n.op == "steps" else n.op
+            reason = f"a step does no {what} of its state, which is in registers"
         elif axis in over(n) or any(axis in pair for pair in pairs):
             reason = f"the step is at one position of {axis}, and this takes in all of them"
         if reason:
             nearest = "write steps of arithmetic, and of reductions over other axes"
-            raise Refusal("scan", text(n, {}), reason, nearest)
+            raise Refusal("scan", text(n, names), reason, nearest + SHIFT * (n.op == "take"))
 
 
 def _apart(

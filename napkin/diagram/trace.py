@@ -83,7 +83,8 @@ def _trace(
             if axis not in known:
                 raise InputError(
                     f"signature '{signature}': output axis {axis!r} is on no input, "
-                    "so its size would be unknown"
+                    "so its size would be unknown; give an array with it, such as a table of what "
+                    f"the function makes of nk.index({axis!r})"
                 )
         if set(value.axes) != set(shape.axes):
             raise InputError(

@@ -122,15 +122,19 @@ def _expression(n: Node, inner: list[str], names: Mapping[Node, str]) -> str:
     return row.text.format(*inner)
 
 
+def state_names(many: int) -> list[str]:
+    """What the states of a step are called."""
+    return [f"h{i}" for i in range(many)] if many > 1 else ["h"]
+
+
 def _scan(n: Node, inner: list[str]) -> str:
     """A scan by any step, as it is written."""
     steps = steps_of(n)
-    several = len(steps.made) > 1
-    states = [f"h{i}" for i in range(len(steps.made))] if several else ["h"]
+    states = state_names(len(steps.made))
     each = {"previous": states, "operand": inner}
     known = {m: each[m.op][i] for m, i in steps.leaves.items()}
     made, starts = ", ".join(text(m, known) for m in steps.made), ", ".join(map(str, steps.starts))
-    if not several:
+    if len(states) == 1:
         return f"scan(h: {made}, {starts}, along {over(n)[0]})"
     both = f"({made}), ({starts})"
     return f"scan({', '.join(states)}: {both}, along {over(n)[0]})[{steps.which}]"

@@ -43,24 +43,27 @@ def is_pointwise(n: Node) -> bool:
 
 
 def _bounds(order: Sequence[Node], roots: Iterable[Node]) -> set[Node]:
-    """Whole numbers that nothing but the bounds of key sets is computed from."""
+    """Whole numbers of which nothing but the bounds of key sets is computed. Positions and inputs
+    may be read elsewhere, too."""
     sets = [n for n in order if n.op == "keys"]
     others = set(postorder(roots, set(sets)))
     under = postorder(a for n in sets for a in n.args)
     whole = set[Node]()
     for n in under:
-        if n not in others and n.kind != "real" and all(a in whole for a in n.args):
+        if n.kind != "real" and (not n.args or (n not in others and whole.issuperset(n.args))):
             whole.add(n)
     return whole
 
 
 def _light(order: Sequence[Node], heavy: Set[Node], results: Set[Node]) -> set[Node]:
-    """Terms with no point below that are stored in any case: pointwise results, and what is read at
-    computed addresses, but for inputs as they lie there."""
-    found, above = set[Node](), set[Node]()
+    """Terms that are stored in any case: with no point below, pointwise results and what is read at
+    computed addresses, but for inputs as they lie there; and what is so read and is computed of a
+    point that is read again, which no kernel does that stores the point."""
+    found, above, after = set[Node](), set[Node](), set[Node]()
     for n in order:
         x = n.args[0] if n.op in READ_AGAIN else n
-        if x is not n and x not in above and not x.constant and (x.args or not is_read(x)):
+        alone = x not in above and (x.args or not is_read(x))
+        if x is not n and not x.constant and (alone or (x in after and is_pointwise(x))):
             found.add(x)
             above.add(x)
         if n in heavy or any(a in above for a in n.args):
@@ -68,6 +71,8 @@ def _light(order: Sequence[Node], heavy: Set[Node], results: Set[Node]) -> set[N
         elif n in results:
             found.add(n)
             above.add(n)
+        if n not in heavy and (x in above if x is not n else not after.isdisjoint(n.args)):
+            after.add(n)
     return found
 
 

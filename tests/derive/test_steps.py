@@ -17,6 +17,7 @@ from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules.part import why_not_cut
 from napkin.diagram.fingerprint import fingerprint
+from napkin.diagram.stepping import SHIFT
 
 Numbers = np.ndarray[Any, Any]
 CUTS = st.lists(st.integers(0, 4), min_size=1, max_size=5).filter(any)
@@ -239,6 +240,25 @@ def test_texts_and_fingerprints_tell_steps_apart() -> None:
     assert "along t)[1]" in str(memory)
 
 
+def test_a_step_reads_another_position_of_its_state_as_its_refusal_says() -> None:
+    shifted = SHIFT.removeprefix(", as in ").partition(" for ")[0]
+
+    @nk.diagram("b t d -> b t d", sizes={"b": 2, "t": 5, "d": 4})
+    def moving(X: Any) -> Any:
+        def step(h: Any) -> Any:
+            return nk.maximum(X, eval(shifted, {"nk": nk, "h": h}))
+
+        return nk.scan(step, 0.0, along="t", axes="b d")
+
+    x = np.random.default_rng(0).normal(size=(2, 5, 4))
+    h, wanted = np.zeros((2, 4)), []
+    for t in range(5):
+        h = np.maximum(x[:, t], np.pad(h, ((0, 0), (1, 0)))[:, :-1])
+        wanted.append(h)
+    assert np.array_equal(moving.evaluate(x), np.stack(wanted, 1))
+    assert nk.derive(moving).check(resources=False).ok
+
+
 @pytest.mark.parametrize(
     ("made", "error", "message"),
     [
@@ -252,14 +272,14 @@ def test_texts_and_fingerprints_tell_steps_apart() -> None:
                 lambda h: nk.exp(nk.take(h, d=nk.index("d") // 2) - X), 0.0, "t", axes="d"
             ),
             nk.Refusal,
-            "a step does no take of its state, which is in registers",
+            r"take\(h, d=index\(d\) // 2\): a step does no take of its state, .* h at d - 1",
         ),
         (
             lambda X: nk.scan(
                 lambda h: nk.exp(nk.scan(lambda g: nk.tanh(g + h * X), 0.0, "d")), 0.0, "t"
             ),
             nk.Refusal,
-            "a step does no steps of its state",
+            "a step does no scan by a step that is not linear of its state",
         ),
         (
             lambda X: nk.scan(lambda h: nk.maximum(h, X) > 0, 0.0, along="t"),

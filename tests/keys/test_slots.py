@@ -255,7 +255,8 @@ MESSAGES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: made("q x -> q z", lambda S: nk.compress(S, named, into="w")),
-        "signature 'q x -> q z': output axis 'z' is on no input, so its size would be unknown",
+        "signature 'q x -> q z': output axis 'z' is on no input, so its size would be unknown; "
+        "give an array with it, such as a table of what the function makes of nk.index('z')",
     ),
     (
         lambda: made(

@@ -60,6 +60,35 @@ def test_results_that_no_kernel_computes_are_no_points() -> None:
     assert found(made) == {"O3"}
 
 
+def test_bounds_of_a_key_set_are_no_points_though_positions_are_read_elsewhere() -> None:
+    """Bounds were stored where scores read the position of the query, too, and the plan then took
+    them for places that lie anywhere, and so counted a fifth of the keys."""
+
+    @nk.diagram("q x, q x, n:int -> q", sizes={"q": 1024, "x": 1024, "n": 8})
+    def distances(S: Any, V: Any, L: Any) -> Any:
+        scores = S - (nk.index("q") - nk.index("x")) - nk.take(L, n=0)
+        keys = nk.documents(L, "q", "x")
+        return nk.contract(nk.softmax(scores, over="x", keys=keys), V, over="x")
+
+    assert found(distances) == {"m2", "z", "O"}
+    assert len(nk.derive(distances).kernels) == 1
+
+
+def test_a_table_that_is_computed_of_a_renamed_point_is_a_point() -> None:
+    """No kernel stores the sum and the table, which reads the sum under another name: normed keys
+    that are turned then had no plan."""
+
+    @nk.diagram("q d, q d -> q d", sizes={"q": 64, "d": 16})
+    def turned(Q: Any, K: Any) -> Any:
+        normed = K * nk.rsqrt(nk.reduce(K * K, "mean", over="d"))
+        other = nk.take(normed, d=(nk.index("d") + nk.size("d") // 2) % nk.size("d"))
+        keys = (normed * 0.8 + other * 0.6).rename(q="x")
+        weights = nk.softmax(nk.contract(Q, keys, over="d"), over="x")
+        return nk.contract(weights, K.rename(q="x"), over="x")
+
+    assert nk.derive(turned).check(sizes={"q": 7, "d": 4}, resources=False).ok
+
+
 def test_a_cast_that_is_stored_has_what_it_casts_computed() -> None:
     """A kernel read a maximum that none stored, for the difference was to be read in its place."""
 

@@ -93,8 +93,12 @@ class Emitter(Block):
             self.raw.add(n)
             return boxed_load(self, n) if n in self.program.boxes else load(self, n)
         dims, writer = self.program.shape(n), _WRITERS.get(n.op)
+        if writer is not None:
+            return writer(self, n, dims)
+        if n.op in REDUCTIONS:  # users add some
+            return reduction(self, n)
         fused = fused_add(self, n) if n.op == "add" else None
-        return writer(self, n, dims) if writer else fused or self._pointwise(n, dims)
+        return fused or self._pointwise(n, dims)
 
     def ones(self, dims: Sequence[int]) -> Expr:
         return self.layouts.laid(
@@ -223,7 +227,6 @@ class Emitter(Block):
 
 
 _WRITERS: dict[str, Callable[[Emitter, Node, Sequence[int]], Expr]] = {
-    **dict.fromkeys(REDUCTIONS, lambda into, n, _: reduction(into, n)),
     **dict.fromkeys((OUTSIDE, PLACE, DISJOINT), Emitter.word),
     **dict.fromkeys(("cumsum", "recurrence"), Emitter.scan),
     "sum": lambda into, n, _: contraction(into, n, None),

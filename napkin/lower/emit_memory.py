@@ -11,7 +11,7 @@ from napkin.ir.node import Node, number
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import guard, place_of
 from napkin.ir.storage import own_type, packed_axis
-from napkin.ir.taking import clamped, own_axes, read_axes
+from napkin.ir.taking import clamped, read_axes
 from napkin.lower import syntax as sx
 from napkin.lower.divisibility import tensor_axes
 from napkin.lower.emit_block import Block
@@ -24,13 +24,12 @@ from napkin.lower.syntax import Expr
 def load(into: Block, leaf: Node) -> Expr:
     """A tile of a tensor, 0 where it reaches past an axis."""
     dims = into.program.shape(leaf)
-    own = own_axes(leaf)
     for s, at in sliding.windows(leaf):
         if any(s.beyond) and at not in into.have:
             target = into.scope.place(leaf, tensor_of(leaf), s.axis)
             into.statements.append(sx.assign(target, into.computed(at)))
             into.have[at] = sx.name(target)
-    where = address(into, tensor_of(leaf), leaf, read_axes(leaf), own, dims, leaf)
+    where = address(into, tensor_of(leaf), read_axes(leaf), dims, leaf)
     mask = within(into, leaf.axes, dims, leaf)
     if mask is None:
         return _whole(into, leaf, into.lang("load", where), dims)
@@ -82,19 +81,14 @@ def corner(into: Block, axis: str) -> Expr:
 
 
 def address(
-    into: Block,
-    tensor: str,
-    key: Node | str,
-    axes: Sequence[str],
-    own: Sequence[str],
-    dims: Sequence[int],
-    placed: Node | None = None,
+    into: Block, tensor: str, axes: Sequence[str], dims: Sequence[int], placed: Node | None = None
 ) -> Expr:
-    """Pointers to a tile; `key` is the reading or the output's name, `own` the tensor's names
-    for the axes, `placed` the reading or the scatter that says where along key axes."""
-    group = into.program.kernel.group
+    """Pointers to a tile of a tensor under these axes; `placed` is the reading or the scatter that
+    says where along key axes."""
+    group, own = into.program.kernel.group, tensor_axes(into.program.kernel)[tensor]
     fixed = [a for a in axes if a in group and into.program.tiles[a] == 1]
     fixed = [a for a in fixed if placed is None or place_of(placed, a) is None]
+    key = placed if placed and placed.op != "scatter" else tensor
     start = into.scope.base(key, tensor) if fixed else into.scope.tensor(tensor)
     parts: list[Expr] = [sx.name(start)]
     for axis, stride in zip(axes, own, strict=True):
@@ -153,7 +147,7 @@ def fill(into: Block, tensor: str, n: Node) -> None:
     ]
     inside, mask = within(into, axes, dims), sx.chain("|", past)
     mask = mask if inside is None else sx.binary(inside, "&", mask)
-    where = address(into, tensor, tensor, axes, axes, dims)
+    where = address(into, tensor, axes, dims)
     value = into.lang.literal(s.fill)
     if dims:
         value = into.lang("full", into.extents(dims), value, into.lang.word(TILES[n.kind]))
@@ -162,11 +156,10 @@ def fill(into: Block, tensor: str, n: Node) -> None:
 
 def store(into: Block, tensor: str, n: Node) -> None:
     """Write a tile of an output, or add it to what memory holds."""
-    axes = own = tensor_axes(into.program.kernel)[tensor]
-    placed = None
+    axes, placed = tensor_axes(into.program.kernel)[tensor], None
     if n.op == "scatter":
         s, placed = slots_of(n), n
-        axes = tuple(s.keys[s.slots.index(a)] if a in s.slots else a for a in own)
+        axes = tuple(s.keys[s.slots.index(a)] if a in s.slots else a for a in axes)
         n = n.args[0]
     dims = into.program.shape_of(axes)
     value = into.fit(n, dims)
@@ -177,7 +170,7 @@ def store(into: Block, tensor: str, n: Node) -> None:
         target = into.scope.done(tensor)
         into.statements.append(sx.assign(target, value))
         value = sx.name(target)
-    where = address(into, tensor, tensor, axes, own, dims, placed)
+    where = address(into, tensor, axes, dims, placed)
     mask = within(into, axes, dims, placed)
     kinds = {} if mask is None else {"mask": mask}
     if tensor in into.program.kernel.added:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from napkin.ir.node import Node
 from napkin.ir.slotted import place_of
-from napkin.ir.taking import own_axes, read_axes
+from napkin.ir.taking import read_axes
 from napkin.lower import syntax as sx
 from napkin.lower.box_loops import rising
 from napkin.lower.divisibility import rows, tensor_axes
@@ -227,17 +227,15 @@ class Places:
         plain: list[ast.stmt] = []
         described: list[ast.stmt] = []
         for x in self.kernel.reads:
-            made = self._base(x.tensor, x.leaf, read_axes(x.leaf), own_axes(x.leaf))
+            made = self._base(x.tensor, x.leaf, read_axes(x.leaf))
             (described if x.leaf in self.program.boxed else plain).extend(made)
         for o in self.kernel.outputs:
-            made = self._base(o.name, o.name, o.axes, o.axes)
+            made = self._base(o.name, o.name, o.axes)
             (described if o.name in self.program.stores else plain).extend(made)
         return plain, described
 
-    def _base(
-        self, tensor: str, key: Node | str, axes: Sequence[str], own: Sequence[str]
-    ) -> list[ast.stmt]:
-        scope = self.scope
+    def _base(self, tensor: str, key: Node | str, axes: Sequence[str]) -> list[ast.stmt]:
+        scope, own = self.scope, tensor_axes(self.kernel)[tensor]
         terms: list[sx.Expr] = [
             sx.binary(scope.position(a), "*", scope.stride(tensor, s))
             for a, s in zip(axes, own, strict=True)

@@ -75,19 +75,18 @@ def prepare(
     device = arrays[0].device
     aligned = all(a.data_ptr() % ROW_BYTES == 0 for a in seen)
     target = Target(torch.cuda.get_device_capability(device)[0] * 10)
-    aligned = aligned and target.has_descriptors
     types = {t: a.dtype for t, a in zip(names, seen, strict=True)}
     types |= {t.name: DTYPES[t.dtype] for t in recipe.stored}
-    where = _Place(aligned, target, types)
-    found = [_launch(s, recipe, own, sizes, scalars, where) for s in recipe.steps]
+    call = _Call(recipe, own, types, sizes, scalars, target if aligned else Target(0))
+    launches = [x for s in recipe.steps if (x := call.launch(s)) is not None]
     place = {t: i for i, t in enumerate(own)}
     return OnCuda(
         device,
         [(i, v) for i, v in enumerate(views) if v.converts],
         [(*shown[t.name], DTYPES[t.dtype]) for t in recipe.stored],
-        [x for x in found if x is not None],
+        launches,
         [place[t] for t in recipe.results],
-        any(x.specialised for x in found if x is not None),
+        any(x.specialised for x in launches),
     )
 
 
@@ -114,51 +113,48 @@ class _View:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where a recipe is launched: whether every tensor begins at a multiple of 16 bytes, on a
-    machine that has descriptors, which one that is, and the types of the tensors."""
+class _Call:
+    """A recipe on tensors of one kind.
 
-    aligned: bool
-    target: Target
+    Attributes:
+        own: the shape and the strides of every tensor, by its name in the plan.
+        target: what kernels are offered where the tensors lie as they do.
+    """
+
+    recipe: Recipe
+    own: Mapping[str, tuple[list[int], list[int]]]
     types: Mapping[str, torch.dtype]
+    sizes: Mapping[str, int]
+    scalars: Mapping[str, float]
+    target: Target
 
-
-def _launch(
-    step: Step,
-    recipe: Recipe,
-    own: Mapping[str, tuple[list[int], list[int]]],
-    sizes: Mapping[str, int],
-    scalars: Mapping[str, float],
-    place: _Place,
-) -> Launch | None:
-    """One launch of a recipe on tensors with these shapes and strides; None where it is empty, and
-    leaves no zeros."""
-    strides = {t: strides for t, (_, strides) in own.items()}
-    specialised = None
-    if place.aligned and place.target.has_warpgroups:
-        specialised = step.launch_specialised(sizes, scalars, strides)
-    call = specialised or step.launch(sizes, scalars, strides, place.aligned)
-    if not call.grid and not step.added:
-        return None
-    at = {t: i for i, t in enumerate(own)}
-    arguments: list[Any] = []
-    holes: list[tuple[int, int, Described | None]] = []
-    zeros: list[int] = []
-    for a in call.order:
-        if a in call.tensors:
-            t = step.tensor(a, call)
-            zeros += [len(arguments)] if t in step.added else []
-            box = call.boxes.get(a)
-            gluon, dtype = specialised is not None, place.types[t]
-            made = None if box is None else described(own[t], box, gluon, dtype)
-            holes.append((len(arguments), at[t], made))
-        arguments.append(call.scalars.get(a))
-    entry = step.entry if specialised is None or step.specialised is None else step.specialised
-    module = module_of(recipe.source if specialised is None else recipe.warpgroups)
-    kernel = getattr(module, entry.name)
-    made = Launch(kernel, call.grid, arguments, holes, call.constexprs, entry.settings, zeros)
-    made.specialised = specialised is not None
-    return made
+    def launch(self, step: Step) -> Launch | None:
+        """One launch; None where it is empty, and leaves no zeros."""
+        strides = {t: strides for t, (_, strides) in self.own.items()}
+        given, entry, source = (self.sizes, self.scalars, strides), step.entry, self.recipe.source
+        call = step.launch_specialised(*given) if self.target.has_warpgroups else None
+        specialised = call is not None
+        if call is None:
+            call = step.launch(*given, self.target.has_descriptors)
+        elif step.specialised is not None:
+            entry, source = step.specialised, self.recipe.warpgroups
+        if not call.grid and not step.added:
+            return None
+        at = {t: i for i, t in enumerate(self.own)}
+        arguments: list[Any] = []
+        holes: list[tuple[int, int, Described | None]] = []
+        zeros: list[int] = []
+        for a in call.order:
+            if a in call.tensors:
+                t, box = step.tensor(a, call), call.boxes.get(a)
+                zeros += [len(arguments)] if t in step.added else []
+                made = box and described(self.own[t], box, specialised, self.types[t])
+                holes.append((len(arguments), at[t], made))
+            arguments.append(call.scalars.get(a))
+        kernel = getattr(module_of(source), entry.name)
+        made = Launch(kernel, call.grid, arguments, holes, call.constexprs, entry.settings, zeros)
+        made.specialised = specialised
+        return made
 
 
 @dataclass(frozen=True)

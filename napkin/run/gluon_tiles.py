@@ -234,6 +234,7 @@ LANGUAGE: dict[str, Any] = {
     "multiple_of": lambda x, values: x,
     "static_range": range,
     "convert_layout": lambda x, layout: x,
+    "to_tensor": lambda x: tile(np.int32(x)),
     "SliceLayout": lambda dim, parent: None,
     "NVMMADistributedLayout": lambda *how: None,
     "NVMMASharedLayout": lambda *how: None,

@@ -1,9 +1,11 @@
 """Kernels of warpgroups: values and bytes of generated kernels on the CPU, and what goes wrong."""
 
+import ast
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,12 @@ import pytest
 import napkin as nk
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
+from napkin.lower import syntax as sx
 from napkin.lower.build import build
 from napkin.lower.spelling import GLUON
 from napkin.lower.warpgroups import gluon_scope
 from napkin.lower.warpgroups.cta import SpecialisedCta
+from napkin.lower.warpgroups.emit_gluon import Registers
 from napkin.lower.warpgroups.gluon import HEAD
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write_gluon import write_cta
@@ -338,3 +342,10 @@ def test_what_all_rows_share_comes_beside_a_box() -> None:
     assert "_shared.index" not in text
     assert cta.program.boxed.keys() - cta.program.boxes.keys() == {*cta.program.beside}
     assert k.choice.kernel.stream.carried(*(n.axes for n in cta.program.beside))
+
+
+def test_ones_without_axes_are_a_scalar() -> None:
+    """Gluon's `full` takes a layout, which a scalar has not."""
+    registers = Registers(SimpleNamespace(cta=None, lang=GLUON))
+    made = GLUON("full", sx.tuple_of([]), 1, GLUON.word("int32"))
+    assert ast.unparse(registers.laid(made, ())) == "gl.to_tensor(1)"

@@ -25,6 +25,8 @@ class Registers(Layouts):
 
     def laid(self, made: Expr, dims: Sequence[int]) -> Expr:
         assert isinstance(made, ast.Call)
+        if not dims:  # Gluon's `full` makes no scalars
+            return self.lang("to_tensor", made.args[1])
         layout = ast.keyword("layout", self.of(dims))
         return ast.Call(made.func, made.args, [*made.keywords, layout])
 

@@ -164,7 +164,9 @@ class Transfer:
             fixed = [a for a in self.axes if a not in moving]
             sizes = {**sizes, **{a: -(-sizes[a] // tiles[a]) * tiles[a] for a in fixed}}
         if self.kernel is not None:
-            return self.times * read(self.kernel, self.axes, sizes, tiles, bind, boxed, past)
+            return self.times * read(
+                self.kernel, self.axes, sizes, tiles, bind, boxed, past, self.slides
+            )
         by_residue = {x for s in self.ragged for x in (s.place, s.residue)}
         again = math.prod([-(-sizes[a] // tiles[a]) for a in self.again if a not in by_residue])
         each = in_chunks(self.ragged, self.axes, sizes, tiles, self.splits)

@@ -14,11 +14,13 @@ import numpy as np
 
 from napkin.count.factors import Array, Factor, summed
 from napkin.count.split_axes import extents
+from napkin.count.window_images import reading
 from napkin.derive.kernel import Kernel
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.key_sets import Interval, query_axes
 from napkin.ir.node import Node, postorder, union_axes
 from napkin.ir.slotted import lengths
+from napkin.ir.windows import Slide
 from napkin.keys.hulls import Hull, census, hull
 from napkin.keys.residues import Split
 from napkin.keys.typical import needed, typical
@@ -153,35 +155,68 @@ def read(
     bind: Bind | None = None,
     boxed: bool = False,
     past: bool = False,
+    slides: Sequence[Slide] = (),
 ) -> int:
     """Values of one streamed reading with these axes, in one pass, over all groups; `boxed` where
-    the last chunk crosses whole, up to the end of the axis, and `past` where beyond it, too."""
+    the last chunk crosses whole, up to the end of the axis, and `past` where beyond it, too. Of
+    windows, `slides`, what lies in the padding does not cross."""
     seen = kernel.visits
     assert seen is not None
     # The axes along which groups visit different keys.
     differ = {*query_axes(seen.keys), *(a for s in seen.splits for a in (s.place, s.residue))}
     over = {a: -(-sizes[a] // tiles[a]) for a in kernel.axes if a in differ}
-    every = [extents(a, sizes, tiles, over, kernel.splits) for a in over if a in axes]
+    padded = _padded(slides, sizes, {*over, *seen.axes})
+    every = [
+        _tile_sums(a, padded[a], tiles)
+        if a in padded
+        else extents(a, sizes, tiles, over, kernel.splits)
+        for a in over
+        if a in axes
+    ]
     every += occupied(seen, sizes, tiles)
     end = {a: sizes[a] + past * tiles[a] for a in seen.axes}  # no box begins past it
     out = 0
     for hs in hulls(seen, sizes, tiles, bind):
         # Along a key axis that the array lacks, the same values are read again for every chunk.
         keys = [
-            (h.axes, _length(h, tiles[a], end[a], boxed) if a in axes else _iterations(h, tiles[a]))
+            (h.axes, _values(h, tiles[a], end[a], boxed, padded.get(a)))
+            if a in axes
+            else (h.axes, _iterations(h, tiles[a]))
             for h, a in zip(hs, seen.axes, strict=True)
         ]
         out += summed([*keys, *every], over)
-    for a in kernel.group:
-        if a not in over:
-            out *= sizes[a] if a in axes else -(-sizes[a] // tiles[a])
-    return out * math.prod([sizes[a] for a in {*axes} - {*over, *kernel.group, *seen.axes}])
+    out *= math.prod([-(-sizes[a] // tiles[a]) for a in {*kernel.group} - {*over, *axes}])
+    rest = {*axes} - {*over, *seen.axes}
+    return out * math.prod([int(padded[a].sum()) if a in padded else sizes[a] for a in rest])
 
 
-def _length(h: Hull, tile: int, size: int, boxed: bool) -> Array:
-    if not boxed:
-        return h.length
-    return np.minimum(_iterations(h, tile) * tile, np.maximum(size - h.first, 0))
+def _padded(
+    slides: Sequence[Slide], sizes: Mapping[str, int], visited: Collection[str]
+) -> dict[str, Array]:
+    """How many values each position along an axis of padded windows has: along the one of windows
+    and taps that groups visit, if any, what is read there, and along the other axis one."""
+    out: dict[str, Array] = {}
+    for s in slides:
+        if any(s.beyond):
+            axis, other = (s.tap, s.out) if s.tap in visited else (s.out, s.tap)
+            out[axis] = reading(s, sizes[s.axis], axis, sizes[axis], sizes[other])
+            out[other] = np.ones(1, np.int64)
+    return out
+
+
+def _tile_sums(axis: str, each: Array, tiles: Mapping[str, int]) -> Factor:
+    return (axis,), np.add.reduceat(each, np.arange(0, len(each), tiles[axis]))
+
+
+def _values(h: Hull, tile: int, size: int, boxed: bool, each: Array | None) -> Array:
+    if each is not None:
+        upto = np.concatenate([[0], np.cumsum(each)])
+        return upto[np.maximum(h.end, h.first)] - upto[h.first]
+    return (
+        np.minimum(_iterations(h, tile) * tile, np.maximum(size - h.first, 0))
+        if boxed
+        else h.length
+    )
 
 
 def _iterations(h: Hull, tile: int) -> Array:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import sympy
 
 from napkin.ir.windows import Slide
@@ -40,10 +41,13 @@ def inside(slides: Sequence[Slide], sizes: Mapping[str, int]) -> int:
 def _inside(s: Slide, length: int, windows: int, taps: int) -> int:
     if not any(s.beyond):
         return windows * taps
-    found = 0
-    for tap in range(taps):
-        at = s.offset + s.dilation * tap  # of the first window
-        first = max(-(at // s.stride), 0)
-        end = min((length - 1 - at) // s.stride + 1, windows)
-        found += max(end - first, 0)
-    return found
+    return int(reading(s, length, s.out, windows, taps).sum())
+
+
+def reading(s: Slide, length: int, axis: str, positions: int, others: int) -> np.ndarray[Any, Any]:
+    """At each position of the windows or of the taps, `axis`, how many of the others read the
+    tensor, and no padding."""
+    step, other = (s.stride, s.dilation) if axis == s.out else (s.dilation, s.stride)
+    at = s.offset + step * np.arange(positions)  # of the first of the others
+    first = np.maximum(-(at // other), 0)
+    return np.maximum(np.minimum((length - 1 - at) // other + 1, others) - first, 0)

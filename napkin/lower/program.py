@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from napkin.algebra.fold import Stream
+from napkin.algebra.known import Known, value_at
 from napkin.algebra.terms import is_read
 from napkin.derive.kernel import Kernel
 from napkin.ir.node import FLIGHT, REDUCTIONS, SCANS, Node, inside_sums, over, postorder
@@ -206,7 +207,8 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
             inside = seen.inside(both, test)
             # A prefix ends before keys that other boxes of the set hold.
             ends = seen.prefix and box == 0 and not whole
-            done = masked(list(inside.values()), tiled if ends else padded)
+            bare = [] if whole else _endless(list(inside.values()), tiled, s.axes)
+            done = masked(list(inside.values()), tiled if ends else [*padded, *bare])
             chosen = {k: done[inside[n]] for k, n in steps.items()}
             stores = {k: done[inside[n]] for k, n in emits.items()}
             made.append(Loop(part, chosen, stores, box, whole))
@@ -218,6 +220,19 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
     constants = tuple(_constants(roots))
     dims = _classes(kernel, tiled, list(postorder(roots)))
     return Program(kernel, Schedule({}), dims, loops, ends, constants, fills=fills)
+
+
+def _endless(terms: Sequence[Node], tiled: Sequence[str], axes: Sequence[str]) -> list[str]:
+    """The tiled ones of `axes` past whose keys some term may be infinite or no number, as 0 / 0 is:
+    a weight of 0, which the test of a key set gives these lanes, does not make that 0."""
+    known: Known = {}
+    steep = [n for n in postorder(terms) if n.op in POINTWISE and POINTWISE[n.op].pole]
+
+    def endless(n: Node, axis: str) -> bool:
+        found = value_at(n, axis, known) if any(axis in a.axes for a in n.args) else 0.0
+        return found is None or math.isinf(found)
+
+    return [a for a in axes if a in tiled and any(endless(n, a) for n in steep)]
 
 
 def packed_axes(kernel: Kernel) -> frozenset[str]:

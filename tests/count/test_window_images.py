@@ -134,3 +134,32 @@ def test_kernels_move_what_is_counted(name: str, dtype: str) -> None:
     diagram, sizes = CASES[name]
     plan = nk.derive(diagram, dtype=dtype)
     plan.check(sizes=sizes, resources=False).raise_if_wrong()
+
+
+@pytest.mark.parametrize("keys", [nk.sinks(2), nk.causal(), nk.sliding(3, 1)])
+@pytest.mark.parametrize(
+    ("signature", "into", "window"),
+    [
+        ("a x, q x -> q p w", "p w", 3),  # neither is an axis of the key set
+        ("a h, q h x -> q h w", "x w", 3),  # windows are keys
+        ("a x, q h x -> q h w", "q w", 3),  # windows are queries
+        ("a h, q h x -> p q h", "p x", None),  # taps are keys
+    ],
+)
+def test_padding_beside_a_key_set_is_not_read(
+    signature: str, into: str, window: int | None, keys: nk.KeySet
+) -> None:
+    """Windows of a stream that visits the keys of a key set count without their padding."""
+
+    @nk.diagram(signature)
+    def windows(Z, X):
+        read = nk.slide(Z, over="a", into=into, padding=(2, 1), window=window)
+        return nk.contract(read, X, over="x", keys=keys.over("q", "x"))
+
+    rows = 4095 if "p" not in into else 64 if window else 5000
+    large = {"a": rows, "q": 4096, "x": 4096, "h": 8}
+    small = {"a": 20 if window is None else 12, "q": 13, "x": 13, "h": 3}
+    given = {a for n in windows.inputs for a in n.axes}
+    plan = nk.derive(windows, sizes={a: n for a, n in large.items() if a in given}, dtype="fp32")
+    found = plan.check(sizes={a: n for a, n in small.items() if a in given}, resources=False)
+    found.raise_if_wrong()

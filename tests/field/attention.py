@@ -353,3 +353,110 @@ def packed_cross_attention(Q, K, V, A, B):
     """Cross attention of packed sequences: tokens see what has their number (arXiv 2107.02027)."""
     S = nk.where(A == B, scored(Q, K), -math.inf)
     return nk.contract(nk.softmax(S, over="x"), V, over="x")
+
+
+def _packed_alibi(q: Numbers, k: Numbers, v: Numbers, m: Numbers, lengths: Numbers) -> Numbers:
+    n = q.shape[1]
+    owner = np.searchsorted(np.cumsum(lengths), np.arange(n), side="right")
+    scores = 20 * np.tanh(dense(q, k) / 20) - m[:, None, None] * back(n)
+    return masked(scores, (owner[:, None] == owner) & (back(n) >= 0)) @ v
+
+
+@compared(_packed_alibi, ranges={"L": (1, 4)}, h=2, q=12, x=12, d=4, n=3)
+@nk.diagram("h q d, h x d, h x d, h, n:int -> h q d", sizes=dict(h=16, q=8192, x=8192, d=128, n=16))
+def packed_alibi_softcap(Q, K, V, M, L, cap=20.0):
+    """Capped scores with linear biases, causal within each packed document (arXiv 2108.12409)."""
+    S = cap * nk.tanh(scored(Q, K) / cap) - M * (nk.index("q") - nk.index("x"))
+    keys = nk.causal("q", "x") & nk.documents(L, "q", "x")
+    return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+
+def _forgetting(q: Numbers, k: Numbers, v: Numbers, f: Numbers) -> Numbers:
+    total = np.cumsum(np.log(sigmoid(f)), 1)
+    return masked(dense(q, k) + total[:, :, None] - total[:, None], back(q.shape[1]) >= 0) @ v
+
+
+@compared(_forgetting, h=2, q=12, d=4)
+@nk.diagram("h q d, h q d, h q d, h q -> h q d", sizes=dict(h=16, q=4096, d=128))
+def forgetting_attention(Q, K, V, F):
+    """Attention whose keys fade by gates of the tokens since (arXiv 2503.02130)."""
+    total = nk.cumsum(nk.log(nk.sigmoid(F)), along="q")
+    S = scored(Q, K.rename(q="x")) + total - total.rename(q="x")
+    return nk.contract(nk.softmax(S, over="x", keys=nk.causal("q", "x")), V.rename(q="x"), over="x")
+
+
+def _selective(q: Numbers, k: Numbers, v: Numbers) -> Numbers:
+    scores, past = dense(q, k), back(q.shape[1])
+    gone = np.where((past > 0) & (np.arange(k.shape[1]) > 0), np.maximum(scores[0], 0), 0)
+    return masked(scores - (np.cumsum(gone, 0) - gone), past >= 0) @ v
+
+
+@compared(_selective, h=2, q=8, x=8, d=4)
+@nk.diagram("h q d, h x d, h x d -> h q d", sizes=dict(h=8, q=2048, x=2048, d=64))
+def selective_attention(Q, K, V):
+    """Earlier queries mask keys for later ones, by the scores of head 0 (arXiv 2410.02703)."""
+    S = scored(Q, K)
+    seen = (nk.index("x") < nk.index("q")) & (nk.index("x") > 0)
+    gone = nk.where(seen, nk.maximum(nk.take(S, h=0), 0.0), 0.0)
+    masked = S - (nk.cumsum(gone, along="q") - gone)
+    return nk.contract(nk.softmax(masked, over="x", keys=nk.causal("q", "x")), V, over="x")
+
+
+def _tree(q: Numbers, k: Numbers, v: Numbers, kt: Numbers, vt: Numbers, seen: Numbers) -> Numbers:
+    scores = np.concatenate([dense(q, k), np.where(seen, dense(q, kt), -np.inf)], -1)
+    return soft(scores) @ np.concatenate([v, vt], 1)
+
+
+@compared(_tree, h=2, q=5, x=7, t=5, d=4)
+@nk.diagram(
+    "h q d, h x d, h x d, h t d, h t d, q t:bool -> h q d",
+    sizes=dict(h=32, q=64, x=8192, t=64, d=128),
+)
+def tree_attention(Q, K, V, Kt, Vt, T):
+    """Drafted tokens see the context and their ancestors in a tree (arXiv 2305.09781)."""
+    R = nk.where(T, scored(Q, Kt), -math.inf)
+    P, R = nk.softmax([scored(Q, K), R], over=["x", "t"])
+    return nk.contract(P, V, over="x") + nk.contract(R, Vt, over="t")
+
+
+def _slots(q: Numbers, k: Numbers, v: Numbers) -> Numbers:
+    weights = soft(dense(q, k), -2) + 1e-8
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
+@compared(_slots, b=2, q=3, x=9, d=4)
+@nk.diagram("b q d, b x d, b x d -> b q d", sizes=dict(b=64, q=8, x=16384, d=64))
+def slot_attention(Q, K, V):
+    """Slots compete for the inputs: a softmax over queries (arXiv 2006.15055)."""
+    A = nk.softmax(scored(Q, K), over="q") + 1e-8
+    return nk.contract(A / nk.reduce(A, "sum", over="x"), V, over="x")
+
+
+def _turned_keys(q: Numbers, k: Numbers, v: Numbers, g: Numbers, f: Numbers) -> Numbers:
+    n, d = k.shape
+    angle = np.arange(n)[:, None] * np.concatenate([f, f])
+
+    def turned(x: Numbers) -> Numbers:
+        x = rows_rms(x, 1e-6) * g
+        other = np.concatenate([-x[..., d // 2 :], x[..., : d // 2]], -1)
+        return x * np.cos(angle) + other * np.sin(angle)
+
+    return masked(dense(turned(q), turned(k)), (back(n) >= 0) & (back(n) < 4)) @ v
+
+
+@compared(_turned_keys, ranges={"F": (0.1, 1.0)}, h=2, q=8, d=4, p=2)
+@nk.diagram("h q d, q d, q d, d, p -> h q d", sizes=dict(h=32, q=8192, d=128, p=64))
+def gemma_attention(Q, K, V, G, F):
+    """One head of keys; normed queries and keys are turned, in a window (arXiv 2503.19786)."""
+    half = nk.size("p")
+
+    def turned(X):
+        X = X * nk.rsqrt(nk.reduce(X * X, "mean", over="d") + 1e-6) * G
+        i = nk.index("d")
+        other = nk.take(X, d=(i + half) % nk.size("d"))
+        angle = nk.index("q") * nk.take(F, p=i % half)
+        return X * nk.cos(angle) + nk.where(i < half, -other, other) * nk.sin(angle)
+
+    keys = nk.sliding(3, 0, "q", "x")
+    weights = nk.softmax(scored(turned(Q), turned(K).rename(q="x")), over="x", keys=keys)
+    return nk.contract(weights, V.rename(q="x"), over="x")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from entries import Numbers, compared, sigmoid, taken, windows
+from entries import Numbers, compared, sigmoid, soft, taken, windows
 
 import napkin as nk
 
@@ -302,3 +302,56 @@ def median_filter(X):
     W = nk.slide(X, over="i", into="p w", padding=2, window=5)
     values, _ = nk.topk(W, 3, over="w")
     return values[2]
+
+
+def _wavenet(x: Numbers, f: Numbers, g: Numbers) -> Numbers:
+    x = np.pad(x, ((0, 0), (4, 0), (0, 0)))
+    taps = windows(np.moveaxis(x, 1, -1), 2, dilation=4)  # b c p w
+    return np.tanh(np.einsum("bcpw,wco->bpo", taps, f)) * sigmoid(
+        np.einsum("bcpw,wco->bpo", taps, g)
+    )
+
+
+@compared(_wavenet, b=2, t=9, c=3, w=2, o=4)
+@nk.diagram("b t c, w c o, w c o -> b p o", sizes=dict(b=8, t=16384, c=128, w=2, o=128))
+def wavenet_gate(X, F, G):
+    """A gated causal convolution with holes (arXiv 1609.03499)."""
+    X = nk.slide(X, over="t", into="p w", dilation=4, padding=(4, 0))
+    return nk.tanh(nk.contract(X, F, over="w c")) * nk.sigmoid(nk.contract(X, G, over="w c"))
+
+
+def _dynamic(x: Numbers, k: Numbers) -> Numbers:
+    x = np.pad(x, ((0, 0), (2, 0), (0, 0), (0, 0)))
+    return np.einsum("bhcpw,bphw->bphc", windows(np.moveaxis(x, 1, -1), 3), soft(k))
+
+
+@compared(_dynamic, b=2, t=6, p=6, h=2, c=3, w=3)
+@nk.diagram("b t h c, b p h w -> b p h c", sizes=dict(b=16, t=2048, p=2048, h=16, c=64, w=3))
+def dynamic_convolution(X, K):
+    """Each token's own weights of a causal window (arXiv 1901.10430)."""
+    return nk.contract(
+        nk.slide(X, over="t", into="p w", padding=(2, 0)), nk.softmax(K, over="w"), over="w"
+    )
+
+
+def _sampled(x: Numbers, at: Numbers) -> Numbers:
+    y, z = at[..., 0] * (x.shape[0] - 1), at[..., 1] * (x.shape[1] - 1)
+    i, j = np.floor(y).astype(int), np.floor(z).astype(int)
+    out = np.zeros((*i.shape, x.shape[2]))
+    for u, v in np.ndindex(2, 2):
+        near = (1 - abs(y - i - u)) * (1 - abs(z - j - v))
+        out += near[..., None] * x[np.minimum(i + u, len(x) - 1), np.minimum(j + v, x.shape[1] - 1)]
+    return out
+
+
+@compared(_sampled, ranges={"Y": (0.0, 1.0)}, i=4, j=5, c=3, p=3, q=2, k=2)
+@nk.diagram("i j c, p q k -> p q c", sizes=dict(i=512, j=512, c=64, p=512, q=512, k=2))
+def grid_sample(X, Y):
+    """An image at the points of a grid, as a spatial transformer does (arXiv 1506.02025)."""
+    y, x = nk.take(Y, k=0) * (nk.size("i") - 1), nk.take(Y, k=1) * (nk.size("j") - 1)
+    i, j = nk.cast(y, "int32"), nk.cast(x, "int32")
+
+    def row(i):
+        return (1 - x + j) * nk.take(X, i=i, j=j) + (x - j) * nk.take(X, i=i, j=j + 1)
+
+    return (1 - y + i) * row(i) + (y - i) * row(i + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from entries import Numbers, compared, lse, sigmoid, soft, unit
+from entries import Numbers, compared, lse, rows, sigmoid, soft, unit
 
 import napkin as nk
 
@@ -334,3 +334,117 @@ def arcface_loss(X, W, T):
     Z = 64.0 * nk.where(nk.index("v") == T, far, C)
     own = nk.reduce(nk.where(nk.index("v") == T, Z, 0.0), "sum", over="v")
     return nk.reduce(Z, "logsumexp", over="v") - own
+
+
+def _hard_negatives(a: Numbers, p: Numbers, h: Numbers) -> Numbers:
+    a, p, h = unit(a), unit(p), unit(h)
+    scores = np.concatenate([a @ p.T, np.einsum("nd,nkd->nk", a, h)], 1) / 0.05
+    return (lse(scores) - np.diag(scores)).mean()
+
+
+@compared(_hard_negatives, n=6, d=5, k=3)
+@nk.diagram("n d, n d, n k d -> ()", sizes=dict(n=4096, d=768, k=7))
+def dense_passage_loss(A, P, H, tau=0.05):
+    """Each query's passage among those of the batch and some hard ones (arXiv 2004.04906)."""
+
+    def unit(X):
+        return X * nk.rsqrt(nk.reduce(X * X, "sum", over="d"))
+
+    A, P, H = unit(A), unit(P), unit(H)
+    S = nk.contract(A, P.rename(n="m"), over="d") / tau
+    T = nk.contract(A, H, over="d") / tau
+    L = nk.reduce([S, T], "logsumexp", over=["m", "k"])
+    return nk.reduce(L - nk.contract(A, P, over="d") / tau, "mean", over="n")
+
+
+def _supervised(z: Numbers, y: Numbers) -> Numbers:
+    scores, other = unit(z) @ unit(z).T / 0.1, ~np.eye(len(z), dtype=bool)
+    logits = scores - lse(np.where(other, scores, -np.inf))[:, None]
+    alike = (y[:, None] == y) & other
+    return -(np.where(alike, logits, 0).sum(1) / np.maximum(alike.sum(1), 1)).mean()
+
+
+@compared(_supervised, ranges={"Y": (0, 2)}, n=7, d=4)
+@nk.diagram("n d, n:int -> ()", sizes=dict(n=8192, d=128))
+def supervised_contrastive(Z, Y, tau=0.1):
+    """Contrast with all of the same class (arXiv 2004.11362)."""
+    Z = Z * nk.rsqrt(nk.reduce(Z * Z, "sum", over="d"))
+    S = nk.contract(Z, Z.rename(n="m"), over="d") / tau
+    other = nk.index("n") != nk.index("m")
+    L = nk.reduce(nk.where(other, S, -np.inf), "logsumexp", over="m")
+    alike = other & (Y.rename(n="m") == Y)
+    total = nk.reduce(nk.where(alike, S - L, 0.0), "sum", over="m")
+    many = nk.reduce(nk.where(alike, 1.0, 0.0), "sum", over="m")
+    return -nk.reduce(total / nk.maximum(many, 1.0), "mean", over="n")
+
+
+def _hardest(x: Numbers, y: Numbers) -> Numbers:
+    far = np.sqrt(((x[:, None] - x) ** 2).sum(-1) + 1e-6)
+    same = y[:, None] == y
+    most, least = np.where(same, far, -np.inf).max(1), np.where(same, np.inf, far).min(1)
+    return np.maximum(most - least + 0.3, 0)
+
+
+@compared(_hardest, ranges={"Y": (0, 2)}, n=9, d=4)
+@nk.diagram("n d, n:int -> n", sizes=dict(n=4096, d=128))
+def batch_hard_triplets(X, Y, margin=0.3):
+    """The farthest of the class and the nearest of another (arXiv 1703.07737)."""
+    far = nk.sqrt(nk.reduce((X - X.rename(n="m")) ** 2, "sum", over="d") + 1e-6)
+    same = Y.rename(n="m") == Y
+    most = nk.reduce(nk.where(same, far, -np.inf), "max", over="m")
+    least = nk.reduce(nk.where(same, np.inf, far), "min", over="m")
+    return nk.maximum(most - least + margin, 0.0)
+
+
+def _twins(a: Numbers, b: Numbers) -> Numbers:
+    c = rows(a, axis=0).T @ rows(b, axis=0) / len(a)
+    return ((1 - np.diag(c)) ** 2).sum() + 0.005 * ((c * c).sum() - (np.diag(c) ** 2).sum())
+
+
+@compared(_twins, n=9, d=4)
+@nk.diagram("n d, n d -> ()", sizes=dict(n=2048, d=8192))
+def barlow_twins(A, B):
+    """The cross-correlation of two views, held to the identity (arXiv 2103.03230)."""
+
+    def scaled(X):
+        mean = nk.reduce(X, "mean", over="n")
+        return (X - mean) * nk.rsqrt(nk.reduce((X - mean) ** 2, "mean", over="n") + 1e-5)
+
+    C = nk.contract(scaled(A), scaled(B).rename(d="e"), over="n") / nk.size("n")
+    on = nk.index("d") == nk.index("e")
+    return nk.reduce(nk.where(on, (1 - C) ** 2, 0.005 * C * C), "sum", over="d e")
+
+
+def _paths(p: Numbers, y: Numbers) -> Numbers:
+    def step(a: Numbers, scores: Numbers) -> Numbers:
+        one = np.pad(a, ((0, 0), (1, 0)), constant_values=-30.0)[:, :-1]
+        two = np.pad(a, ((0, 0), (2, 0)), constant_values=-30.0)[:, :-2]
+        return lse(np.stack([a, one, np.where(skip, two, -30.0)], -1)) + scores
+
+    skip = np.pad(y[:, 2:] != y[:, :-2], ((0, 0), (2, 0)))
+    state = np.broadcast_to(np.where(np.arange(y.shape[1]) < 2, 0.0, -30.0), y.shape)
+    found = []
+    for t in range(p.shape[1]):
+        state = step(state, np.take_along_axis(p[:, t], y.astype(int), 1))
+        found.append(state)
+    return np.stack(found, 1)
+
+
+@compared(_paths, ranges={"Y": (0, 4)}, b=2, t=5, v=5, s=5)
+@nk.diagram("b t v, b s:int -> b t s", sizes=dict(b=64, t=512, v=64, s=64))
+def connectionist_paths(P, Y, least=-30.0):
+    """Forward sums over alignments of labels with blanks between (Graves et al., 2006)."""
+    s = nk.index("s")
+    skip = (s >= 2) & (nk.take(Y, s=s - 2) != Y)
+    scores = nk.take(P, v=Y)
+
+    def step(a):
+        def before(k):
+            here = nk.index("r") == s - k
+            return nk.reduce(nk.where(here, a.rename(s="r") - least, 0.0), "sum", over="r") + least
+
+        one, two = before(1), nk.where(skip, before(2), least)
+        top = nk.maximum(nk.maximum(a, one), two)
+        return top + nk.log(nk.exp(a - top) + nk.exp(one - top) + nk.exp(two - top)) + scores
+
+    return nk.scan(step, nk.where(s < 2, 0.0, least), along="t", axes="b s")

@@ -256,3 +256,20 @@ def _hyper(h: Numbers, b: Numbers, a: Numbers, y: Numbers) -> Numbers:
 def hyper_connections(H, B, A, Y):
     """Residual streams mixed, and a block's output added to each (arXiv 2409.19606)."""
     return nk.contract(H, A, over="k") + B * Y
+
+
+def _limited(s: Numbers, b: Numbers) -> Numbers:
+    score = sigmoid(s) + b
+    group = np.sort(score, -1)[..., -2:].sum(-1)
+    least = np.sort(group, -1)[:, -2]
+    return np.where((group >= least[:, None])[..., None], score, 0).max((1, 2))
+
+
+@compared(_limited, n=4, g=4, e=5)
+@nk.diagram("n g e, g e -> n", sizes=dict(n=16384, g=8, e=32))
+def group_limited_router(S, B):
+    """The best expert of the best two groups (DeepSeek-V3, arXiv 2412.19437)."""
+    score = nk.sigmoid(S) + B
+    (a, b), _ = nk.topk(score, 2, over="e")
+    (_, least), _ = nk.topk(a + b, 2, over="g")
+    return nk.reduce(nk.where(a + b >= least, score, 0.0), "max", over="g e")

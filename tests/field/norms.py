@@ -261,3 +261,18 @@ def switchable_norm(X, A, B, eps=1e-5):
     wide = nk.reduce((X - all_) ** 2, "mean", over="i j c")
     mean = nk.take(a, k=0) * own + nk.take(a, k=1) * all_
     return (X - mean) * nk.rsqrt(nk.take(b, k=0) * spread + nk.take(b, k=1) * wide + eps)
+
+
+def _zero(x: Numbers, y: Numbers, c: Numbers, w: Numbers) -> tuple[Numbers, Numbers]:
+    shift, scale, gate = np.einsum("bc,kcd->kbd", c * sigmoid(c), w)[:, :, None]
+    return rows(x) * (1 + scale) + shift, x + gate * y
+
+
+@compared(_zero, b=2, n=4, d=6, c=5, k=3)
+@nk.diagram(
+    "b n d, b n d, b c, k c d -> b n d, b n d", sizes=dict(b=64, n=256, d=1152, c=1152, k=3)
+)
+def adaln_zero(X, Y, C, W):
+    """A norm and a gate by a condition, as in a diffusion transformer (arXiv 2212.09748)."""
+    shift, scale, gate = (nk.take(nk.contract(nk.silu(C), W, over="c"), k=i) for i in range(3))
+    return centred(X, "d") * (1 + scale) + shift, X + gate * Y

@@ -255,3 +255,30 @@ def pruned_weights(W, X):
     """Weights times the norms of what they read, small ones set to 0 (Wanda, arXiv 2306.11695)."""
     S = nk.abs(W) * nk.sqrt(nk.reduce(X * X, "sum", over="n"))
     return nk.where(0.5 * nk.reduce(S, "mean", over="d") < S, W, 0.0)
+
+
+def _mini(w: Numbers, g: Numbers, m: Numbers, v: Numbers) -> tuple[Numbers, ...]:
+    m, v = 0.9 * m + 0.1 * g, 0.95 * v + 0.05 * (g * g).mean(1)
+    return w - 1e-3 * m / (np.sqrt(v)[:, None] + 1e-8), m, v
+
+
+@compared(_mini, ranges={"V": (0.0, 1.0)}, n=5, d=6)
+@nk.diagram("n d, n d, n d, n -> n d, n d, n", sizes=dict(n=16384, d=4096))
+def adam_mini_step(W, G, M, V, rate=1e-3):
+    """Adam with one second moment for each row (arXiv 2406.16793)."""
+    M = 0.9 * M + 0.1 * G
+    V = 0.95 * V + 0.05 * nk.reduce(G * G, "mean", over="d")
+    return W - rate * M / (nk.sqrt(V) + 1e-8), M, V
+
+
+def _projected(g: Numbers, p: Numbers, m: Numbers) -> tuple[Numbers, Numbers]:
+    m = 0.9 * m + 0.1 * (p.T @ g)
+    return p @ m, m
+
+
+@compared(_projected, n=6, d=5, r=2)
+@nk.diagram("n d, n r, r d -> n d, r d", sizes=dict(n=4096, d=4096, r=128))
+def projected_momentum(G, P, M):
+    """Momentum of a gradient in a subspace of few dimensions (GaLore, arXiv 2403.03507)."""
+    M = 0.9 * M + 0.1 * nk.contract(P, G, over="n")
+    return nk.contract(P, M, over="r"), M

@@ -297,3 +297,18 @@ def kuramoto(A, W):
     """Phases of coupled oscillators (Kuramoto, 1975): the sine of each difference, as written."""
     other = A.rename(n="m")
     return W + nk.reduce(nk.sin(other - A), "mean", over="m")
+
+
+def _moments(f: Numbers, a: Numbers, b: Numbers) -> tuple[Numbers, ...]:
+    steps = zip(f, a.astype(int), b.astype(int), strict=True)
+    moved = np.stack([np.roll(x, (u, v), (0, 1)) for x, u, v in steps])
+    density = moved.sum(0)
+    return density, np.einsum("kij,k->ij", moved, a), np.einsum("kij,k->ij", moved, b)
+
+
+@compared(_moments, ranges={"A": (-1, 1), "B": (-1, 1)}, k=9, i=4, j=5)
+@nk.diagram("k i j, k:int, k:int -> i j, i j, i j", sizes=dict(k=9, i=2048, j=2048))
+def lattice_boltzmann_streaming(F, A, B):
+    """Density and momenta after populations move, on a torus (Qian et al., 1992)."""
+    F = nk.take(F, i=(nk.index("i") - A) % nk.size("i"), j=(nk.index("j") - B) % nk.size("j"))
+    return nk.reduce(F, "sum", over="k"), nk.contract(F, A, over="k"), nk.contract(F, B, over="k")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from entries import Numbers, compared, sigmoid, soft
+from entries import Numbers, compared, lse, sigmoid, soft
 
 import napkin as nk
 
@@ -359,3 +359,84 @@ def additive_pooling(X, W, V):
     """A sentence as a weighted mean of its states (hierarchical attention, Yang et al., 2016)."""
     S = nk.contract(nk.tanh(nk.contract(X, W, over="d")), V, over="k")
     return nk.reduce(nk.softmax(S, over="t") * X, "sum", over="t")
+
+
+def _finch(r: Numbers, k: Numbers, v: Numbers, w: Numbers, u: Numbers) -> Numbers:
+    a, b = np.exp(-np.exp(w))[..., None], k[..., None] * v[..., None, :]
+    after = stepped(a, b)
+    return np.einsum("htd,htde->hte", r, (after - b) / a + u[:, None, :, None] * b)
+
+
+@compared(_finch, h=2, t=7, d=3, e=4)
+@nk.diagram("h t d, h t d, h t e, h t d, h d -> h t e", sizes=dict(h=64, t=2048, d=64, e=64))
+def finch(R, K, V, W, U):
+    """RWKV-6: each output reads the state before it (arXiv 2404.05892)."""
+
+    def before(X):
+        return nk.take(X, t=nk.index("t") - 1)
+
+    new = nk.where(nk.index("t") > 0, before(K), 0.0)
+    gate = nk.exp(-nk.exp(before(W)))
+    S = nk.scan(lambda s: gate * s + new * before(V), 0.0, along="t")
+    return nk.contract(R, S, over="d") + nk.contract(R, U, K, over="d") * V
+
+
+def _stabilised(z: Numbers, i: Numbers, f: Numbers, o: Numbers) -> Numbers:
+    # The stabiliser divides both sums alike.
+    gate = np.exp(f)
+    return sigmoid(o) * stepped(gate, np.exp(i) * np.tanh(z)) / stepped(gate, np.exp(i))
+
+
+@compared(_stabilised, b=2, t=6, d=3)
+@nk.diagram("b t d, b t d, b t d, b t d -> b t d", sizes=dict(b=16, t=1024, d=1024))
+def stabilised_lstm(Z, I, F, O):  # noqa: E741
+    """sLSTM: exponential gates below a running maximum of their logarithms (arXiv 2405.04517)."""
+
+    def step(c, n, m):
+        top = nk.maximum(F + m, I)
+        a, g = nk.exp(F + m - top), nk.exp(I - top)
+        return a * c + g * nk.tanh(Z), a * n + g, top
+
+    c, n, _ = nk.scan(step, (0.0, 0.0, -1e4), along="t", axes="b d")
+    return nk.sigmoid(O) * c / n
+
+
+def _chain(u: Numbers, a: Numbers) -> Numbers:
+    return states(lambda m, u: lse(m[..., None] + a, 1) + u, np.zeros((len(u), len(a))), u)
+
+
+@compared(_chain, b=2, t=5, s=3, r=3)
+@nk.diagram("b t s, r s -> b t s", sizes=dict(b=256, t=512, s=64, r=64))
+def chain_messages(U, A):
+    """Messages along a chain of states, in logarithms (Pearl, 1982)."""
+
+    def step(m):
+        return nk.reduce(m.rename(s="r") + A, "logsumexp", over="r") + U
+
+    return nk.scan(step, 0.0, along="t", axes="b s")
+
+
+def _edits(a: Numbers, b: Numbers) -> Numbers:
+    out = np.zeros((len(a), a.shape[1] + 1, b.shape[1] + 1))
+    out[:, 0], out[:, :, 0] = np.arange(b.shape[1] + 1), np.arange(a.shape[1] + 1)
+    for i, j in np.ndindex(a.shape[1], b.shape[1]):
+        moved = np.minimum(out[:, i, j + 1], out[:, i + 1, j]) + 1
+        out[:, i + 1, j + 1] = np.minimum(moved, out[:, i, j] + (a[:, i] != b[:, j]))
+    return out[:, 1:, 1:]
+
+
+@compared(_edits, ranges={"A": (0, 2), "B": (0, 2)}, n=2, t=4, s=5)
+@nk.diagram("n t:int, n s:int -> n t s", sizes=dict(n=256, t=128, s=128))
+def edit_distance(A, B):
+    """Edits between all beginnings of two strings, a row at a time (Wagner and Fischer, 1974)."""
+    j, t = nk.index("s"), nk.index("t")
+
+    def step(row):
+        left = nk.where(nk.index("r") == j - 1, row.rename(s="r"), 0.0)
+        left = nk.where(j > 0, nk.reduce(left, "sum", over="r"), 1.0 * t)
+        best = nk.minimum(row + 1, left + nk.where(A == B, 0.0, 1.0))
+        best = nk.minimum(best, t + 2 + j) - j
+        seen = nk.where(nk.index("r") <= j, best.rename(s="r"), np.inf)
+        return nk.reduce(seen, "min", over="r") + j
+
+    return nk.scan(step, 1.0 * (j + 1), along="t", axes="n s")

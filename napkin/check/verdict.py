@@ -7,7 +7,7 @@ an ahead-of-time compile against the largest operand and the room of the machine
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -247,16 +247,24 @@ def compiled(plan: Plan, *, registers: bool = True) -> list[ResourceRow]:
     todo += [(k, own) for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
     ask = resources_many if registers else compilations
     jobs = _jobs(plan, todo)
-    rows = [_row(k, arch, r) for (k, arch), r in zip(todo, ask(jobs), strict=True)]
-    for i, ((k, arch), job) in enumerate(zip(todo, jobs, strict=True)):
-        if rows[i].allocated is None and arch != own:
-            for warps, stages in others(job.num_warps, job.num_stages):
-                (found,) = ask([replace(job, num_warps=warps, num_stages=stages)])
-                if not isinstance(found, Exception):
-                    note = f"with {warps} warps and {stages} stages: {rows[i].note}"
-                    rows[i] = replace(_row(k, arch, found), note=note)
-                    break
-    return rows
+    each = [(k, arch, job) for (k, arch), job in zip(todo, jobs, strict=True)]
+    rows = [_row(k, arch, r) for (k, arch, _), r in zip(each, ask(jobs), strict=True)]
+    return [
+        _otherwise(k, job, row, ask) if row.allocated is None and arch != own else row
+        for (k, arch, job), row in zip(each, rows, strict=True)
+    ]
+
+
+def _otherwise(
+    k: PlannedKernel, job: Job, row: ResourceRow, ask: Callable[[list[Job]], Sequence[Any]]
+) -> ResourceRow:
+    """The row of a kernel with other warps and stages; as it is where it compiles with none."""
+    for warps, stages in others(job.num_warps, job.num_stages):
+        (found,) = ask([replace(job, num_warps=warps, num_stages=stages)])
+        if not isinstance(found, Exception):
+            note = f"with {warps} warps and {stages} stages: {row.note}"
+            return replace(_row(k, row.arch, found), note=note)
+    return row
 
 
 def _row(k: PlannedKernel, arch: str, found: Resources | int | Exception) -> ResourceRow:

@@ -106,15 +106,8 @@ def compared(request: Request, strategies: str) -> Costs:
 
     names = named(strategies)
     with console.progress() as tell:
-        found = compare(
-            request.diagram,
-            request.on,
-            request.sizes,
-            request.dtype,
-            names,
-            parts=request.parts,
-            progress=tell,
-        )
+        asked = request.diagram, request.on, request.sizes, request.dtype, names
+        found = compare(*asked, parts=request.parts, progress=tell)
     return Costs(
         view=lambda: comparison_view(found),
         data=lambda: comparison_json(found),
@@ -126,10 +119,9 @@ def compared(request: Request, strategies: str) -> Costs:
 def swept(request: Request, sweep: str) -> Costs:
     """One plan for each size of a sweep."""
     sizes = parse_sweep(sweep)
+    diagram = request.diagram
     for axis in sizes.axes:
-        check_known(
-            axis, request.diagram.axes, f"--sweep: {request.diagram.name} has no axis {axis!r}"
-        )
+        check_known(axis, diagram.axes, f"--sweep: {diagram.name} has no axis {axis!r}")
         if axis in request.sizes:
             raise InputError(f"--sweep: {axis} is swept, so leave it out of --sizes")
     from napkin.show.predictions import sweep_json, sweep_rows, sweep_view
@@ -137,9 +129,8 @@ def swept(request: Request, sweep: str) -> Costs:
 
     every = [{**request.sizes, **dict.fromkeys(sizes.axes, size)} for size in sizes.sizes]
     with console.progress() as tell:
-        found = over_sizes(
-            request.diagram, request.on, every, request.dtype, parts=request.parts, progress=tell
-        )
+        asked = request.diagram, request.on, every, request.dtype
+        found = over_sizes(*asked, parts=request.parts, progress=tell)
     each = dict(zip(sizes.sizes, found, strict=True))
     plans = {n: p for n, p in each.items() if isinstance(p, Predicted)}
     refused = {n: r.reason for n, r in each.items() if not isinstance(r, Predicted)}
@@ -165,15 +156,8 @@ def against(request: Request, machines: str, prices: str | None) -> Costs:
     from napkin.studies.predicted import on_machines
 
     with console.progress() as tell:
-        found, refused = on_machines(
-            request.diagram,
-            names,
-            request.sizes,
-            request.dtype,
-            known,
-            parts=request.parts,
-            progress=tell,
-        )
+        asked = request.diagram, names, request.sizes, request.dtype, known
+        found, refused = on_machines(*asked, parts=request.parts, progress=tell)
     if not found:
         reasons = "".join(f"\n  {r.machine}: {r.reason}" for r in refused)
         raise InputError(f"--against: there is no plan on {', '.join(names)}{reasons}")

@@ -21,7 +21,8 @@ from napkin.count.interior import read_sum, seen_sum
 from napkin.count.split_axes import in_chunks, plain, positions
 from napkin.count.visited import Bind, members, read
 from napkin.count.window_images import image, inside
-from napkin.derive.kernel import Kernel, tile_axes
+from napkin.derive.kernel import Access, Kernel, tile_axes
+from napkin.diagram.interface import Output
 from napkin.ir.key_sets import boxes_of, query_axes
 from napkin.ir.node import Node
 from napkin.ir.sliding import slides
@@ -222,51 +223,50 @@ def transfers(kernel: Kernel, tap_by_tap: bool = False) -> tuple[Transfer, ...]:
     Args:
         tap_by_tap: taps of windows are loaded one by one, as kernels do, whatever a group holds.
     """
-    out: list[Transfer] = []
-    for access in kernel.reads:
-        leaf, axes = access.leaf, access.leaf.axes
-        streamed = kernel.stream.carried(axes)
-        repeated = kernel.lacking(axes)
-        placed = guard(leaf) is not None
-        out.append(
-            Transfer(
-                access.tensor,
-                "read",
-                own_axes(leaf) if placed else axes,
-                repeated,
-                access.times,
-                streamed,
-                kernel if streamed and not placed and kernel.visits is not None else None,
-                axes,
-                leaf if placed else None,
-                own_axes(leaf) if taken_of(leaf) else (),
-                gathered(leaf),
-                (*kernel.splits, *kernel.blocks),
-                kernel.part,
-                slides(leaf),
-                () if tap_by_tap else windows_held(kernel, slides(leaf)),
-                tuple((a, tile_symbol(kernel, a)) for a in _chunked(kernel, axes)),
-                tuple(a for a in _chunked(kernel, axes) if _within(kernel, a, axes)),
-            )
-        )
-    for o in kernel.outputs:
-        tile, adds = tile_axes(o), o.name in kernel.added
-        streamed = kernel.stream.carried(tile)
-        out.append(
-            Transfer(
-                o.name,
-                "add" if adds else "write",
-                o.axes,
-                kernel.lacking(tile),
-                1,
-                streamed,
-                kernel if streamed and adds and kernel.visits is not None else None,
-                tile=tile,
-                splits=(*kernel.splits, *kernel.blocks),
-                part=kernel.part,
-            )
-        )
-    return tuple(out)
+    reads = (_reading(kernel, access, tap_by_tap) for access in kernel.reads)
+    return (*reads, *(_writing(kernel, o) for o in kernel.outputs))
+
+
+def _reading(kernel: Kernel, access: Access, tap_by_tap: bool) -> Transfer:
+    leaf, axes = access.leaf, access.leaf.axes
+    streamed, placed = kernel.stream.carried(axes), guard(leaf) is not None
+    chunked = _chunked(kernel, axes)
+    return Transfer(
+        access.tensor,
+        "read",
+        own_axes(leaf) if placed else axes,
+        kernel.lacking(axes),
+        access.times,
+        streamed,
+        kernel if streamed and not placed and kernel.visits is not None else None,
+        tile=axes,
+        leaf=leaf if placed else None,
+        own=own_axes(leaf) if taken_of(leaf) else (),
+        at=gathered(leaf),
+        splits=(*kernel.splits, *kernel.blocks),
+        part=kernel.part,
+        slides=slides(leaf),
+        held=() if tap_by_tap else windows_held(kernel, slides(leaf)),
+        chunked=tuple((a, tile_symbol(kernel, a)) for a in chunked),
+        left=tuple(a for a in chunked if _within(kernel, a, axes)),
+    )
+
+
+def _writing(kernel: Kernel, o: Output) -> Transfer:
+    tile, adds = tile_axes(o), o.name in kernel.added
+    streamed = kernel.stream.carried(tile)
+    return Transfer(
+        o.name,
+        "add" if adds else "write",
+        o.axes,
+        kernel.lacking(tile),
+        1,
+        streamed,
+        kernel if streamed and adds and kernel.visits is not None else None,
+        tile=tile,
+        splits=(*kernel.splits, *kernel.blocks),
+        part=kernel.part,
+    )
 
 
 def zeroed(kernel: Kernel) -> tuple[Transfer, ...]:

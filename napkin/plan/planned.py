@@ -148,15 +148,11 @@ class PlannedKernel:
         )
         launching = Launching(kernel, ITEM_BYTES[self.dtype])
         order = launching.order(sizes, self.tiles, self.schedule.swizzle)
-        choice = self.choice
-        out = CacheTraffic(
-            requests, self.machine, order, choice.resident, self.shared_bytes
-        ).crossing()
+        beside = order, self.choice.resident, self.shared_bytes
+        out = CacheTraffic(requests, self.machine, *beside).crossing()
         if spilled:
-            threads = (
-                int(self.machine.granules["warp"].value) * self.schedule.warps * requests.groups
-            )
-            out["", "write"] = spilled * threads
+            threads = int(self.machine.granules["warp"].value) * self.schedule.warps
+            out["", "write"] = spilled * threads * requests.groups
         return out
 
     @cached_property

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import cast
 
@@ -145,10 +146,10 @@ def _heights(
 
     The order on each cut only ever loses and gains arrays, so the constraints have no cycle.
     """
-    distances: dict[tuple[Node, Node], int] = {}
+    above: dict[Node, dict[Node, int]] = {n: {} for cut in cuts for n in cut}
 
     def below(upper: Node, lower: Node, distance: int) -> None:
-        distances[upper, lower] = max(distances.get((upper, lower), 0), distance)
+        above[lower][upper] = max(above[lower].get(upper, 0), distance)
 
     for i, cut in enumerate(cuts):
         for upper, lower in pairwise(cut):
@@ -161,11 +162,7 @@ def _heights(
             ending = [a for a in cuts[i - 1] if a in made.args and a not in cut]
             if ending:
                 below(ending[0], made.node, 0)
-    top = dict.fromkeys((n for cut in cuts for n in cut), 0)
-    moved = True
-    while moved:
-        moved = False
-        for (upper, lower), distance in distances.items():
-            if top[lower] < top[upper] + distance:
-                top[lower], moved = top[upper] + distance, True
+    top: dict[Node, int] = {}
+    for n in TopologicalSorter(above).static_order():
+        top[n] = max([0, *(top[upper] + distance for upper, distance in above[n].items())])
     return top

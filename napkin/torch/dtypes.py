@@ -43,26 +43,15 @@ def plan_type(diagram: Diagram, arrays: Sequence[Any]) -> str:
     found: dict[torch.dtype, str] = {}
     devices: dict[torch.device, str] = {}
     for t, n in zip(arrays, diagram.inputs, strict=True):
-        where = f"{diagram.name}: {n.params[0]}"
-        if not isinstance(t, torch.Tensor):
-            raise InputError(f"{where} is a {type(t).__name__}, not a torch tensor")
-        if t.layout != torch.strided:
-            raise InputError(f"{where} is {t.layout}; give it as .to_dense()")
-        if t.is_neg():
-            raise InputError(f"{where} is negated when it is read; give it as .resolve_neg()")
-        if t.device.type not in {"cuda", "cpu", "meta"}:
-            raise InputError(f"{where} is on {t.device}; kernels run on CUDA devices")
-        devices.setdefault(t.device, str(n.params[0]))
-        own = own_type(n)
+        name, own = str(n.params[0]), own_type(n)
+        where = f"{diagram.name}: {name}"
+        _check_readable(t, where)
+        devices.setdefault(t.device, name)
         if own:
             _check_own(t, own, where)
         elif n.kind == "real":
-            if t.dtype not in REAL:
-                raise InputError(
-                    f"{where} is {t.dtype}; kernels take torch.bfloat16, torch.float16 and "
-                    "torch.float32, so convert it with .to(...)"
-                )
-            found.setdefault(t.dtype, str(n.params[0]))
+            _check_real(t, where)
+            found.setdefault(t.dtype, name)
         elif n.kind == "int" and (t.is_floating_point() or t.is_complex()):
             raise InputError(f"{where} holds whole numbers, but is {t.dtype}")
     if len(found) > 1:
@@ -70,6 +59,26 @@ def plan_type(diagram: Diagram, arrays: Sequence[Any]) -> str:
     if len(devices) > 1:
         raise InputError(f"{diagram.name}: {_said(devices, 'on ')}; move them to one device")
     return REAL[next(iter(found))] if found else "fp32"
+
+
+def _check_readable(t: Any, where: str) -> None:
+    """Check that kernels can read the memory of a tensor."""
+    if not isinstance(t, torch.Tensor):
+        raise InputError(f"{where} is a {type(t).__name__}, not a torch tensor")
+    if t.layout != torch.strided:
+        raise InputError(f"{where} is {t.layout}; give it as .to_dense()")
+    if t.is_neg():
+        raise InputError(f"{where} is negated when it is read; give it as .resolve_neg()")
+    if t.device.type not in {"cuda", "cpu", "meta"}:
+        raise InputError(f"{where} is on {t.device}; kernels run on CUDA devices")
+
+
+def _check_real(t: torch.Tensor, where: str) -> None:
+    if t.dtype not in REAL:
+        raise InputError(
+            f"{where} is {t.dtype}; kernels take torch.bfloat16, torch.float16 and torch.float32,"
+            " so convert it with .to(...)"
+        )
 
 
 def _check_own(t: torch.Tensor, own: str, where: str) -> None:

@@ -96,30 +96,14 @@ def setting(
         InputError: a size is of an axis that is not cut, does not divide what it should, or a type
             or a tensor is unknown.
     """
-    products = kernel.products
-    if not products:
-        raise Refusal(
-            "a pipeline", kernel.name, "it has no matrix product, so tensor cores have no part",
-            f"see what it costs to move: napkin cost {kernel.name}",
-        )  # fmt: skip
     given, storage = dict(tiles or {}), dict(storage or {})
+    along = _along(kernel, given)
     _known("tiles", given, (*kernel.group, *kernel.stream.axes), kernel.name)
     _known("inner chunks", inner or {}, kernel.stream.axes, kernel.name)
     tensors = [*(r.tensor for r in kernel.reads), *(o.name for o in kernel.outputs)]
     _known("storage", storage, tuple(dict.fromkeys(tensors)), kernel.name)
     for name in (*storage.values(), dtype, computed):
         check_known(name, STORAGE, f"storage: no type {name!r}")
-    grouped = [a for a in products[0].rows if a in kernel.group]
-    along = next((a for a in given if a in grouped), grouped[-1] if grouped else "")
-    if not along:
-        rows = products[0].rows
-        streamed = set(rows) <= set(kernel.stream.axes)
-        raise Refusal(
-            "a pipeline", kernel.name,
-            f"the rows {' '.join(rows)} of {names_of(kernel)[products[0].node]} are not cut into "
-            "groups, so teams have nothing to lie along",
-            f"stream another axis than {' '.join(rows)}" if streamed else "",
-        )  # fmt: skip
     held = _filled(kernel, sizes, given, along, wide or team(machine)[1])
     chunk = {a: held[a] for a in kernel.stream.axes}
     for a, n in (inner or {}).items():
@@ -130,6 +114,26 @@ def setting(
     )
     _check_alignments(kernel, machine, made, {*given, *(inner or {})})
     return made
+
+
+def _along(kernel: Kernel, given: Mapping[str, int]) -> str:
+    """The grouped axis along which teams lie side by side."""
+    if not kernel.products:
+        raise Refusal(
+            "a pipeline", kernel.name, "it has no matrix product, so tensor cores have no part",
+            f"see what it costs to move: napkin cost {kernel.name}",
+        )  # fmt: skip
+    first = kernel.products[0]
+    grouped = [a for a in first.rows if a in kernel.group]
+    if not grouped:
+        rows, streamed = " ".join(first.rows), set(first.rows) <= set(kernel.stream.axes)
+        raise Refusal(
+            "a pipeline", kernel.name,
+            f"the rows {rows} of {names_of(kernel)[first.node]} are not cut into groups, so teams"
+            " have nothing to lie along",
+            f"stream another axis than {rows}" if streamed else "",
+        )  # fmt: skip
+    return next((a for a in given if a in grouped), grouped[-1])
 
 
 def _known(what: str, given: Iterable[str], known: tuple[str, ...], name: str) -> None:

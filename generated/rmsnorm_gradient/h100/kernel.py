@@ -12,7 +12,7 @@ rmsnorm_gradient_parts:
 rmsnorm_gradient_merge:
   merge n_part264
   group d
-  tile d = 16
+  tile d = 8
   tile n_part264 = 512
 
 rmsnorm_gradient_parts, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -199,18 +199,18 @@ def run(X, G, dY, *, eps=1e-06):
     )
 
     WIDE = max(
-        _reach((264, d), O2_sum_part.stride(), (512, 16)),
-        _reach((d,), O2.stride(), (16,)),
+        _reach((264, d), O2_sum_part.stride(), (512, 8)),
+        _reach((d,), O2.stride(), (8,)),
     ) >= 2**31
-    GRID = (triton.cdiv(d, 16),)
+    GRID = (triton.cdiv(d, 8),)
     rmsnorm_gradient_merge[GRID](
         O2_sum_part, O2,
         d, 264,
         *O2_sum_part.stride(), *O2.stride(),
-        BLOCK_D=16, BLOCK_N_PART264=512,
-        EVEN_D=d % 16 == 0, EVEN_N_PART264=False,
+        BLOCK_D=8, BLOCK_N_PART264=512,
+        EVEN_D=d % 8 == 0, EVEN_N_PART264=False,
         STEP_D=_step(d, O2_sum_part.stride(), O2.stride()),
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=4, num_stages=3,
     )
     return O1, O2

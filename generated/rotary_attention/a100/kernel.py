@@ -109,7 +109,7 @@ def rotary_attention_shifted_2(
     E_x_tile = tl.load(E_x + x * E_x_stride_x + d * E_x_stride_d, mask=x_in & d_in, other=0.0)
     shifted_2_2 = (
         K_tile.to(tl.float32) * C_x_tile.to(tl.float32)[None, :]
-        + tl.where((d < scale)[None, :], -K_tile_2.to(tl.float32), K_tile_2.to(tl.float32))
+        + tl.where((d < scale)[None, :], K_tile_2.to(tl.float32) * -1.0, K_tile_2.to(tl.float32))
         * E_x_tile.to(tl.float32)[None, :]
     )
     tl.store(
@@ -199,7 +199,7 @@ def rotary_attention(
     )
     shifted_2 = (
         Q_tile.to(tl.float32) * C_q_tile.to(tl.float32)
-        + tl.where((d < scale)[None, :], -Q_tile_2.to(tl.float32), Q_tile_2.to(tl.float32))
+        + tl.where((d < scale)[None, :], Q_tile_2.to(tl.float32) * -1.0, Q_tile_2.to(tl.float32))
         * E_q_tile.to(tl.float32)
     )
 

@@ -75,11 +75,18 @@ def sample_token(
             mask=n_in[:, None, None] & v_in[None, :, :],
             other=0.0,
         )
-        noise = -tl.log(
-            -tl.log(
-                1.1920928955078125e-07
-                * (high_bits(mixed(bits[:, None, None], mixed(v, 1013904242)[None, :, :])) + 0.5),
-            ),
+        noise = (
+            tl.log(
+                tl.log(
+                    1.1920928955078125e-07
+                    * (
+                        high_bits(mixed(bits[:, None, None], mixed(v, 1013904242)[None, :, :]))
+                        + 0.5
+                    ),
+                )
+                * -1.0,
+            )
+            * -1.0
         )
         shifted_in = tl.where(v_in[None, :, :], L_tile.to(tl.float32) + noise, float('-inf'))
         top = tl.reduce(shifted_in, 2, largest)

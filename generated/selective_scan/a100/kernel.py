@@ -81,7 +81,7 @@ def selective_scan(
         mask=d_in[:, None] & n_in[None, :],
         other=0.0,
     )
-    negated = -tl.exp(A_tile.to(tl.float32))
+    negated = tl.exp(A_tile.to(tl.float32)) * -1.0
 
     # stream t
     H_before = tl.zeros([BLOCK_D, BLOCK_N], tl.float32)

@@ -75,7 +75,7 @@ def state_space_dual(
 
     # held by the group for the whole stream
     A_tile = tl.load(A_base)
-    negated = -tl.exp(A_tile.to(tl.float32))
+    negated = tl.exp(A_tile.to(tl.float32)) * -1.0
 
     # stream t
     H_before = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)

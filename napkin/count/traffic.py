@@ -102,9 +102,8 @@ class Transfer:
     def total(self) -> Any:
         """Values in total, over all groups, as a function of the group sizes; of windows, those
         that a group holds at once count what they share once."""
-        shared = [
-            image(s, g, k) / (g * k) for s, (g, k) in zip(self.slides, self.held, strict=False)
-        ]
+        held = zip(self.slides, self.held, strict=False)
+        shared = [image(s, g, k) / (g * k) for s, (g, k) in held]
         return plain(sympy.Mul(self._total, *shared), self.splits, self.part)
 
     @property
@@ -162,12 +161,11 @@ class Transfer:
         """
         if past:  # a box is the tile, whatever part of it the tensor has
             moving = self.kernel.stream.axes if self.kernel is not None else ()
-            fixed = [a for a in self.axes if a not in moving]
+            fixed = {*self.axes} - {*moving}
             sizes = {**sizes, **{a: -(-sizes[a] // tiles[a]) * tiles[a] for a in fixed}}
         if self.kernel is not None:
-            return self.times * read(
-                self.kernel, self.axes, sizes, tiles, bind, boxed, past, self.slides
-            )
+            of = self.kernel, self.axes, sizes, tiles, bind, boxed, past
+            return self.times * read(*of, self.slides)
         by_residue = {x for s in self.ragged for x in (s.place, s.residue)}
         again = math.prod([-(-sizes[a] // tiles[a]) for a in self.again if a not in by_residue])
         each = in_chunks(self.ragged, self.axes, sizes, tiles, self.splits)

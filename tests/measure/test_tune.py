@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -206,7 +207,8 @@ def test_settings_of_both_kinds_are_launched(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("napkin.measure.tensors.DEVICE", "cpu")
     monkeypatch.setattr("napkin.measure.values.errors", lambda *_: {"O": 0.0})
-    monkeypatch.setattr("napkin.measure.tune._gap", lambda *_: 0.0)
+    same = SimpleNamespace(relative=0.0)
+    monkeypatch.setattr("napkin.measure.values.Errors.add", lambda *_: same)
     monkeypatch.setattr("napkin.measure.tune.interleaved", timed)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     sizes = {"b": 1, "h": 32, "q": 1024, "x": 1024, "d": 128}

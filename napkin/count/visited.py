@@ -194,11 +194,12 @@ def _padded(
     slides: Sequence[Slide], sizes: Mapping[str, int], visited: Collection[str]
 ) -> dict[str, Array]:
     """How many values each position along an axis of padded windows has: along the one of windows
-    and taps that groups visit, if any, what is read there, and along the other axis one."""
+    and taps that groups visit, or else of taps, what is read there, and along the other one."""
     out: dict[str, Array] = {}
     for s in slides:
         if any(s.beyond):
-            axis, other = (s.tap, s.out) if s.tap in visited else (s.out, s.tap)
+            by_windows = s.out in visited and s.tap not in visited
+            axis, other = (s.out, s.tap) if by_windows else (s.tap, s.out)
             out[axis] = reading(s, sizes[s.axis], axis, sizes[axis], sizes[other])
             out[other] = np.ones(1, np.int64)
     return out

@@ -41,7 +41,7 @@ def inside(slides: Sequence[Slide], sizes: Mapping[str, int]) -> int:
 def _inside(s: Slide, length: int, windows: int, taps: int) -> int:
     if not any(s.beyond):
         return windows * taps
-    return int(reading(s, length, s.out, windows, taps).sum())
+    return int(reading(s, length, s.tap, taps, windows).sum())
 
 
 def reading(s: Slide, length: int, axis: str, positions: int, others: int) -> np.ndarray[Any, Any]:

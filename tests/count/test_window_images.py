@@ -163,3 +163,8 @@ def test_padding_beside_a_key_set_is_not_read(
     plan = nk.derive(windows, sizes={a: n for a, n in large.items() if a in given}, dtype="fp32")
     found = plan.check(sizes={a: n for a, n in small.items() if a in given}, resources=False)
     found.raise_if_wrong()
+
+
+def test_windows_of_a_vast_axis_are_counted_by_their_taps() -> None:
+    slide = Slide("i", "p", "w", 1, 1, -1, Span(1))
+    assert inside([slide], {"i": 2**40, "p": 2**40, "w": 3}) == 3 * 2**40 - 2

@@ -241,12 +241,11 @@ def test_texts_and_fingerprints_tell_steps_apart() -> None:
 
 
 def test_a_step_reads_another_position_of_its_state_as_its_refusal_says() -> None:
-    shifted = SHIFT.removeprefix(", as in ").partition(" for ")[0]
-
     @nk.diagram("b t d -> b t d", sizes={"b": 2, "t": 5, "d": 4})
     def moving(X: Any) -> Any:
         def step(h: Any) -> Any:
-            return nk.maximum(X, eval(shifted, {"nk": nk, "h": h}))
+            before = nk.index("e") == nk.index("d") - 1
+            return nk.maximum(X, nk.reduce(nk.where(before, h.rename(d="e"), 0.0), "sum", over="e"))
 
         return nk.scan(step, 0.0, along="t", axes="b d")
 
@@ -257,6 +256,9 @@ def test_a_step_reads_another_position_of_its_state_as_its_refusal_says() -> Non
         wanted.append(h)
     assert np.array_equal(moving.evaluate(x), np.stack(wanted, 1))
     assert nk.derive(moving).check(resources=False).ok
+    said = SHIFT.partition(", as in ")[2]
+    before = "nk.index('e') == nk.index('d') - 1"
+    assert said.startswith(f"nk.reduce(nk.where({before}, h.rename(d='e'), 0.0), 'sum', over='e')")
 
 
 @pytest.mark.parametrize(

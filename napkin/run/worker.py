@@ -17,10 +17,12 @@ import contextlib
 import importlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -65,7 +67,9 @@ class Worker:
         """
         self._lock = threading.Lock()
         self._owner = os.getpid()
+        self._scratch = tempfile.mkdtemp(prefix="napkin-")
         variables = {**os.environ, **{k: v for k, v in environment.items() if v is not None}}
+        variables["TMPDIR"] = self._scratch  # a child that is killed leaves its files
         for name, value in environment.items():
             if value is None:
                 variables.pop(name, None)
@@ -114,13 +118,14 @@ class Worker:
         raise RuntimeError(f"in the process that runs the kernel:\n{reply}")
 
     def close(self) -> None:
-        """End the child at once."""
+        """End the child at once, and remove its temporary files."""
         if os.getpid() != self._owner:
             return
         with contextlib.suppress(OSError):
             self._connection.close()
         self._process.kill()
         self._process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 _workers: dict[str, Worker] = {}
@@ -133,6 +138,8 @@ def worker(module: str, environment: Mapping[str, str | None], slot: int = 0) ->
         key = f"{module}/{slot}"
         found = _workers.get(key)
         if found is None or not found.usable:
+            if found is not None:
+                found.close()
             found = _workers[key] = Worker(module, environment)
         return found
 

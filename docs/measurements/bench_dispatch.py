@@ -10,7 +10,7 @@ takes the place of the driver: kernels are compiled, and all but the driver's ow
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from statistics import median
@@ -25,7 +25,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 import napkin.torch as nkt
-from napkin.run import launching, prepared
+from napkin.run import direct, launching, prepared
 
 ON = "cuda" if torch.cuda.is_available() else "cpu"
 RUNS, CALLS = 20, 500
@@ -59,6 +59,7 @@ def played(note: Callable[..., Any] = lambda *_: None) -> Iterator[None]:
     )
     with (
         patch.object(driver, "_active", stand_in),
+        patch.object(direct, "driver", lambda: None),
         patch.object(prepared, "interpreted", lambda _: False),
         patch.object(prepared, "current_stream", lambda _: STREAM),
         patch.object(torch.cuda, "current_device", lambda: None),
@@ -108,9 +109,9 @@ def launch_alone(call: Callable[[], Any]) -> Callable[[], None]:
     found: list[Callable[[], None]] = []
     launch = launching.Launch.__call__
 
-    def note(self: launching.Launch, arguments: launching.Arguments, stream: int) -> None:
-        found.append(partial(self.by_triton, arguments))
-        launch(self, arguments, stream)
+    def note(self: launching.Launch, tensors: Sequence[torch.Tensor], stream: int) -> None:
+        found.append(partial(self.by_triton, self.bound(tensors)))
+        launch(self, tensors, stream)
 
     with patch.object(launching.Launch, "__call__", note):
         call()

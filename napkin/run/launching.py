@@ -21,6 +21,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from napkin.lower.launch import TmaBox
 from napkin.run.assembler import assembler
+from napkin.run.direct import Direct, direct
 from napkin.schedule import others
 
 Arguments = list[Any]
@@ -61,7 +62,7 @@ class Launch:
         arguments: those of run time, with None where a tensor goes.
         specialised: whether the kernel is one of warpgroups.
         holes: these places, the tensor that goes there, and its descriptor if it has one.
-        zeros: the places of tensors that are set to 0 before, as the kernel adds to them.
+        zeros: the tensors that are set to 0 before, as the kernel adds to them.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Launch:
         self.arguments, self.holes, self.zeros = arguments, holes, zeros
         self._constexprs, self._settings = constexprs, settings
         self._run: Callable[[Arguments, int], Any] | None = None
+        self._direct: Direct | None = None
         self.specialised = False
 
     def bound(self, tensors: Sequence[torch.Tensor]) -> Arguments:
@@ -88,12 +90,14 @@ class Launch:
             arguments[at] = t if described is None else described.on(t)
         return arguments
 
-    def __call__(self, arguments: Arguments, stream: int) -> None:
+    def __call__(self, tensors: Sequence[torch.Tensor], stream: int) -> None:
         """Launch on a stream, given by its address: the current one."""
-        for at in self.zeros:
-            given = arguments[at]
-            (given if isinstance(given, torch.Tensor) else given.base).zero_()
+        for which in self.zeros:
+            tensors[which].zero_()
+        if self._direct and not _hooked() and self._direct(tensors, stream):
+            return
         if self.grid[0]:
+            arguments = self.bound(tensors)
             (self._run or self._ready(arguments))(arguments, stream)
 
     def by_triton(self, arguments: Arguments) -> None:
@@ -117,6 +121,7 @@ class Launch:
         assert self.kernel.arg_names[len(arguments) :] == list(self._constexprs)
         launch, function, metadata = made.run, made.function, made.packed_metadata
         watched = made[grid]
+        self._direct = direct(made, grid[0], arguments, {at: which for at, which, _ in self.holes})
 
         def run(arguments: Arguments, stream: int) -> None:
             if _hooked():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from napkin.ir.storage import storage_type
 from napkin.ir.types import STORAGE
 from napkin.lower.launch import ROW_BYTES, contiguous
 from napkin.run.cache_folder import module_of
-from napkin.run.launching import Arguments, Described, Launch, current_stream, described
+from napkin.run.launching import Described, Launch, current_stream, described
 from napkin.run.recipe import Recipe, Step
 from napkin.target import Target
 
@@ -83,7 +83,7 @@ def prepare(
     return OnCuda(
         device,
         [(i, v) for i, v in enumerate(views) if v.converts],
-        [(*shown[t.name], DTYPES[t.dtype]) for t in recipe.stored],
+        {place[t.name]: (*shown[t.name], DTYPES[t.dtype]) for t in recipe.stored},
         launches,
         [place[t] for t in recipe.results],
         any(x.specialised for x in launches),
@@ -147,7 +147,7 @@ class _Call:
         for a in call.order:
             if a in call.tensors:
                 t, box = step.tensor(a, call), call.boxes.get(a)
-                zeros += [len(arguments)] if t in step.added else []
+                zeros += [at[t]] if t in step.added else []
                 made = box and described(self.own[t], box, specialised, self.types[t])
                 holes.append((len(arguments), at[t], made))
             arguments.append(call.scalars.get(a))
@@ -163,14 +163,14 @@ class OnCuda:
 
     Attributes:
         converted: the inputs that are first brought to a storage type, by their place.
-        stored: shapes, strides and types of what kernels write.
+        stored: shapes, strides and types of the tensors that kernels write, by their places.
         results: the places of the outputs among the inputs and what is written.
         specialised: whether kernels of warpgroups are among the launches.
     """
 
     device: torch.device
     converted: Sequence[tuple[int, _View]]
-    stored: Sequence[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]
+    stored: Mapping[int, tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]
     launches: Sequence[Launch]
     results: Sequence[int]
     specialised: bool = False
@@ -182,9 +182,13 @@ class OnCuda:
             return self._run(arrays)
 
     def _run(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        tensors, stream = self.tensors(arrays), current_stream(self.device.index)
-        for launch in self.launches:
-            launch(launch.bound(tensors), stream)
+        tensors: list[Any] = [*self._given(arrays), *[None] * len(self.stored)]
+        stream = current_stream(self.device.index)
+        for first, launch in self._order:
+            for i in first:
+                tensors[i] = self._room(i)
+            if launch is not None:
+                launch(tensors, stream)
         return [tensors[i] for i in self.results]
 
     def again(self, arrays: Sequence[torch.Tensor]) -> Callable[[], None]:
@@ -202,19 +206,40 @@ class OnCuda:
         """The launches on all of their tensors, as `tensors` makes them, for the device that is
         current, on its stream then."""
 
-        def launch(one: Launch, arguments: Arguments) -> None:
-            one(arguments, current_stream(self.device.index))
+        def launch(one: Launch) -> None:
+            one(tensors, current_stream(self.device.index))
 
-        return [partial(launch, one, one.bound(tensors)) for one in self.launches]
+        return [partial(launch, one) for one in self.launches]
 
     def tensors(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The inputs, and room for all that kernels write."""
-        out, device = list(arrays), self.device
+        return [*self._given(arrays), *map(self._room, self.stored)]
+
+    def _given(self, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """The inputs in the types that kernels read."""
+        if not self.converted:
+            return arrays
+        out = list(arrays)
         for i, view in self.converted:
             out[i] = view.of(out[i])
-        for shape, strides, dtype in self.stored:  # `empty` works strides out, which takes longer
-            out.append(torch.empty_strided(shape, strides, dtype=dtype, device=device))
         return out
+
+    def _room(self, place: int) -> torch.Tensor:
+        """Room for a tensor that kernels write."""
+        shape, strides, dtype = self.stored[place]  # `empty` works strides out, which takes longer
+        return torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
+
+    @cached_property
+    def _order(self) -> list[tuple[list[int], Launch | None]]:
+        """The launches, each after the places of the tensors that it is the first to be given: the
+        GPU waits for the first one. At the end, those that no launch is given."""
+        left, found = dict.fromkeys(self.stored), list[tuple[list[int], Launch | None]]()
+        for launch in self.launches:
+            first = [i for i in dict.fromkeys(i for _, i, _ in launch.holes) if i in left]
+            found.append((first, launch))
+            for i in first:
+                del left[i]
+        return [*found, ([*left], None)]
 
 
 @dataclass(frozen=True)

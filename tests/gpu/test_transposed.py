@@ -25,9 +25,8 @@ pytestmark = [
 
 @triton.jit
 def product(
-    A: Any, B: Any, C: Any, by_n: Any, by_k: Any,
-    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, TRANSPOSED: tl.constexpr,
-) -> None:  # fmt: skip
+    A, B, C, by_n, by_k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, TRANSPOSED: tl.constexpr
+):
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     a = tl.load(A + m[:, None] * K + k[None, :])
     if TRANSPOSED:

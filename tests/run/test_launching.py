@@ -54,23 +54,23 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
         yield found
 
 
-def launch_of(*tensors: torch.Tensor) -> tuple[Launch, list[Any]]:
-    """The launch of an attention, and its arguments."""
+def launch_of(*tensors: torch.Tensor) -> tuple[Launch, list[torch.Tensor]]:
+    """The launch of an attention, and its tensors."""
     nkt.attention(*tensors)
     (made,) = [call.prepared for call in arranged._CALLS.values()]
     assert isinstance(made, OnCuda)
     (launch,) = made.launches
-    return launch, launch.bound(made.tensors(tensors))
+    return launch, made.tensors(tensors)
 
 
 @pytest.mark.parametrize("depth", [32, 33])
 def test_a_launch_is_that_of_triton(depth: int, calls: list[Any]) -> None:
     """With descriptors and without."""
     q, k = draw(2, 8, 512, depth), draw(2, 8, 500, depth)
-    launch, arguments = launch_of(q, k, k)
+    launch, given = launch_of(q, k, k)
     calls.clear()
-    launch(arguments, STREAM)
-    launch.by_triton(arguments)
+    launch(given, STREAM)
+    launch.by_triton(launch.bound(given))
     ours, theirs = calls
     assert ours[3] == STREAM
     assert any(isinstance(a, TensorDescriptor) for a in ours) == (depth == 32)
@@ -84,7 +84,7 @@ def test_what_a_descriptor_stands_for_is_set_to_zero_before() -> None:
     sums = torch.ones(16, 32)
     box = described(row_major(sums.shape), TmaBox((0, 1), (16, 32)), False, sums.dtype)
     made = Launch(None, 0, [None], [(0, 0, box)], {}, {}, zeros=[0])
-    made(made.bound([sums]), STREAM)
+    made([sums], STREAM)
     assert not sums.any()
 
 
@@ -100,14 +100,14 @@ def test_what_a_kernel_adds_to_is_set_to_zero_before(grid: int) -> None:
     made, sums = Launch(Kernel(), grid, [None], [(0, 0, None)], {}, {}, zeros=[0]), torch.ones(2)
     for _ in range(2):
         sums += 1
-        made(made.bound([sums]), STREAM)
+        made([sums], STREAM)
         assert sums.tolist() == [0, 0]
     assert seen == [((2, 1, 1), [0, 0])] * grid
 
 
 def test_who_watches_launches_sees_them(calls: list[Any]) -> None:
     q = draw(1, 2, 128, 32)
-    launch, arguments = launch_of(q, q, q)
+    launch, given = launch_of(q, q, q)
 
     def watch(metadata: Any) -> None:
         pass
@@ -116,10 +116,10 @@ def test_who_watches_launches_sees_them(calls: list[Any]) -> None:
     hook.add(watch)
     try:
         calls.clear()
-        launch(arguments, STREAM)
+        launch(given, STREAM)
     finally:
         hook.remove(watch)
-    launch(arguments, STREAM)
+    launch(given, STREAM)
     watched, plain = calls
     assert watched[7] is hook
     assert watched[6].get()["name"] == launch.kernel.__name__
@@ -128,10 +128,10 @@ def test_who_watches_launches_sees_them(calls: list[Any]) -> None:
 
 def test_a_kernel_is_compiled_once(calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     q, k = draw(1, 2, 128, 32), draw(1, 2, 64, 32)
-    launch, arguments = launch_of(q, k, k)
+    launch, given = launch_of(q, k, k)
     monkeypatch.setattr(launch.kernel, "run", None)  # Triton's, which would look at all arguments
     monkeypatch.setattr(launching, "assembler", None)
-    launch(arguments, STREAM)
+    launch(given, STREAM)
     nkt.attention(q, k, k)
     assert len(calls) == 3
 
@@ -140,13 +140,13 @@ def test_a_kernel_that_triton_fails_on_runs_with_other_settings(
     calls: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     q = draw(1, 2, 128, 64)
-    launch, arguments = launch_of(q, q, q)
-    given = dict(launch._settings)
+    launch, given = launch_of(q, q, q)
+    settings = dict(launch._settings)
     warmup, tried = launch.kernel.warmup, list[tuple[int, int]]()
 
     def fails(*given_arguments: Any, num_warps: int, num_stages: int, **more: Any) -> Any:
         tried.append((num_warps, num_stages))
-        if num_warps == given["num_warps"]:
+        if num_warps == settings["num_warps"]:
             raise RuntimeError("PassManager::run failed")
         return warmup(*given_arguments, num_warps=num_warps, num_stages=num_stages, **more)
 
@@ -154,15 +154,15 @@ def test_a_kernel_that_triton_fails_on_runs_with_other_settings(
     launch._run = None
     calls.clear()
     with pytest.warns(UserWarning, match=r"runs with num_warps=.*PassManager::run failed"):
-        launch(arguments, STREAM)
+        launch(given, STREAM)
     assert len(calls) == 1
-    warps, stages = given["num_warps"], given["num_stages"]
+    warps, stages = settings["num_warps"], settings["num_stages"]
     assert tried == [*dict.fromkeys([(warps, stages), (warps, 1)]), (2 * warps, stages)]
 
-    monkeypatch.setattr(launch.kernel, "warmup", lambda *a, **k: fails(*a, **k | given))
+    monkeypatch.setattr(launch.kernel, "warmup", lambda *a, **k: fails(*a, **k | settings))
     launch._run = None
     with pytest.raises(RuntimeError, match="PassManager::run failed"):
-        launch(arguments, STREAM)
+        launch(given, STREAM)
 
 
 def test_kernels_are_compiled_with_the_assembler_for_the_device(
@@ -224,7 +224,7 @@ def test_threads_that_keep_much_in_memory_become_more(
     spills: dict[int, int], taken: int, calls: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     q, k = draw(1, 2, 128, 32), draw(1, 2, 100, 32)
-    launch, arguments = launch_of(q, k, k)
+    launch, given = launch_of(q, k, k)
     again = Launch(
         launch.kernel, launch.grid[0], launch.arguments, launch.holes, launch._constexprs,
         {**launch._settings, "num_warps": 4},
@@ -238,6 +238,6 @@ def test_threads_that_keep_much_in_memory_become_more(
     monkeypatch.setattr(again, "_loaded", loaded)
     said = f"runs with num_warps={taken}, .*registers in memory, here {spills[taken]}$"
     with pytest.warns(match=said) if taken > 4 else catch_warnings(action="error"):
-        assert again._made(arguments).n_spills == spills[taken]
+        assert again._made(again.bound(given)).n_spills == spills[taken]
     assert again._settings["num_warps"] == taken
     assert tried == [*spills]

@@ -66,9 +66,14 @@ def in_boxes(program: Program) -> Program:
 def may_persist(program: Program) -> bool:
     """Whether persistent program instances may run a program: they take several groups in turn, and
     load ahead what is streamed, all of it in boxes."""
-    kernel = program.kernel
-    streamed = {a.leaf for a in kernel.reads if kernel.stream.carried(a.leaf.axes)}
-    return bool(kernel.group and program.boxes) and streamed <= program.boxes.keys()
+    kernel, may = program.kernel, boxable(program.kernel)
+    streamed = [a for a in kernel.reads if kernel.stream.carried(a.leaf.axes)]
+    if not (program.schedule.described and kernel.group and streamed):
+        return False
+    for a in streamed:
+        if a.tensor not in may or not _boxed(a.leaf.axes, program, item_bytes(a.leaf)):
+            return False
+    return {a.leaf for a in streamed} <= _operands(program)
 
 
 def item_bytes(n: Node) -> int:

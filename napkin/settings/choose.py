@@ -115,10 +115,11 @@ class Search:
         return any(self._some_fit(p.folding) for p in pairs) or bool(self.best)
 
     def _some_fit(self, kernel: Kernel) -> bool:
-        """Whether a setting of a labelled kernel fits by its operands."""
+        """Whether a setting of a labelled kernel fits by its operands, and has tensors that Triton
+        takes."""
         every = unpriced(kernel, self.sizes, self.dtype, self.machine, self.effort)
         first, self._priced[kernel] = itertools.tee(every)
-        return next(first, None) is not None
+        return any(True for u in first for _ in u.choices)
 
     def _best_tiles(self, kernel: Kernel) -> Choice | None:
         """The best tiles for a labelled kernel, or None if none fits; what `fits` has priced is not

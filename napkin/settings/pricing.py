@@ -20,7 +20,7 @@ from napkin.settings.labelled import Labelled, described_bytes
 from napkin.settings.swizzles import Traffic, swizzled
 from napkin.settings.tiled import Tiled
 from napkin.timing.execution import Execution, Time
-from napkin.timing.kernel_time import least, predict
+from napkin.timing.kernel_time import at_least, least, predict
 
 DOUBT = 0.02
 """What a chunk twice as large is preferred by (1.4 %): what an iteration takes beside its work is
@@ -42,6 +42,9 @@ norms, a row a chunk, took 181 and 194 us with 1, 168 and 179 with 2, 149 and 15
 WARPS = (1, 2, 4, 8)
 """Warps of a group whose every step waits for the one before: one warp has no barriers, and the
 gated delta rule takes 1,650 us with 1, 3,196 with 2, 5,444 with 4 in tiles of 16 rows (H100)."""
+
+FEWEST_WARPS = 4
+"""Warps of a group that multiplies, at least."""
 
 FEWEST = 128
 """Values of a group that multiplies nothing, at least: of fewer, threads of its 4 warps hold
@@ -89,14 +92,18 @@ class Choice:
         1,024, 207 with 8 of 256, 252 with 8 of 512 (H100)."""
         passes, tiles = len(self.kernel.stream.passes), self.schedule.tiles
         chunk = math.prod(tiles[a] for a in self.kernel.stream.axes)
-        whole = math.prod(self.sizes[a] for a in self.kernel.stream.axes)
-        iterations = max(1.0, whole / chunk)
         doubt = DOUBT if self.run.work["product"] else ROW_DOUBT
-        seconds = self.time.seconds * iterations**doubt
+        seconds = self.time.seconds * _iterations(self.kernel, self.sizes, tiles) ** doubt
         rows = math.prod(tiles[a] for a in self.kernel.group)
         if self.run.per_thread:
             return (math.exp(round(math.log(seconds), 2)), passes, rows, chunk)
         return (seconds, passes, -chunk, self.schedule.warps, -rows)
+
+
+def _iterations(kernel: Kernel, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> float:
+    """How often a chunk goes into what is streamed; 1 at least."""
+    whole, chunk = (math.prod([of[a] for a in kernel.stream.axes]) for of in (sizes, tiles))
+    return max(1.0, whole / chunk)
 
 
 @dataclass(frozen=True)
@@ -115,36 +122,44 @@ _Asked = tuple[Schedule, _Resources]
 
 @dataclass(frozen=True, eq=False)
 class Unpriced:
-    """Tiles at which a kernel fits.
+    """Tiles at which a kernel may fit.
 
     Attributes:
         least: a rank that no choice at these tiles comes before.
-        priced: prices them: it gives the best choice, and the best one of persistent program
-            instances, where there may be some.
+        settled: looks closer, and gives parts with ranks of their own; or prices them: it gives the
+            best choice, and the best one of persistent program instances, where there may be some.
+            It gives nothing where they do not fit, or a tensor is too large for Triton.
     """
 
     least: tuple[float, ...]
-    priced: Callable[[], Iterator[Choice]]
+    settled: Callable[[], Iterator[Unpriced | Choice]]
 
     @cached_property
-    def choices(self) -> list[Choice]:
+    def parts(self) -> list[Unpriced | Choice]:
+        """Its choices, or parts that have some."""
+        return list(self.settled())
+
+    @property
+    def choices(self) -> Iterator[Choice]:
         """The choices, each with its price."""
-        return list(self.priced())
+        for part in self.parts:
+            yield from [part] if isinstance(part, Choice) else part.choices
 
 
 def in_rank(found: Iterable[Unpriced]) -> Iterator[Choice]:
     """The choices in the order of their ranks, of equal ones the first; what cannot be next is not
-    priced."""
-    heap: list[tuple[tuple[float, ...], int, int, Unpriced | Choice]]
-    heap = [(u.least, i, -1, u) for i, u in enumerate(found)]
+    looked at."""
+    heap: list[tuple[tuple[float, ...], tuple[int, ...], Unpriced | Choice]]
+    heap = [(u.least, (i,), u) for i, u in enumerate(found)]
     heapq.heapify(heap)
     while heap:
-        _, i, _, next_ = heapq.heappop(heap)
+        _, place, next_ = heapq.heappop(heap)
         if isinstance(next_, Choice):
             yield next_
             continue
-        for k, choice in enumerate(next_.choices):
-            heapq.heappush(heap, (choice.rank, i, k, choice))
+        for i, part in enumerate(next_.parts):
+            rank = part.rank if isinstance(part, Choice) else part.least
+            heapq.heappush(heap, (rank, (*place, i), part))
 
 
 class Pricing:
@@ -161,10 +176,28 @@ class Pricing:
         self.machine = machine
 
     def unpriced(self, settings: Iterable[dict[str, int]]) -> Iterator[Unpriced]:
-        """Each setting of tiles that fits registers, by its operands memory, and what the compiler
-        takes for a tensor."""
+        """Each setting of tiles; it has choices where it fits registers and, by its operands,
+        memory."""
         for tiles in settings:
-            yield from self._settle(Tiled(self.of, tiles))
+            tiled = Tiled(self.of, tiles)
+            yield Unpriced((self._at_least(tiled),), partial(self._settle, tiled))
+
+    def _at_least(self, tiled: Tiled) -> float:
+        """The first number of a rank that no choice at these tiles comes before: by its products,
+        its iterations, and what passes L1 in no setting."""
+        of, asked = self.of, tiled.requests(DEEPEST)
+        if not of.live.products:
+            return 0.0
+        work, tail = tiled.work(FEWEST_WARPS)  # more of them compute as much, or some of it again
+        if not work["product"]:
+            return 0.0
+        multiplied = work["product"] - tail["product"]
+        passing = (n for t, n in asked.crossing if t.direction != "read" or t.tensor in of.in_boxes)
+        crossed = sum(passing)
+        iterations = 0 if of.chained else tiled.iterations[0] * tiled.groups
+        on = self.machine, sum(asked.once.values()), multiplied, of.dtype
+        seconds = at_least(*on, crossed=crossed, iterations=iterations)
+        return seconds * _iterations(of.kernel, of.sizes, tiled.tiles) ** DOUBT
 
     def at(self, schedule: Schedule) -> Choice:
         """The price of one setting, whether or not it fits, in the blocks of groups that are best.
@@ -180,6 +213,7 @@ class Pricing:
         return self._priced(tiled, schedule, taken)
 
     def _settle(self, tiled: Tiled) -> Iterator[Unpriced]:
+        """The parts of a setting of tiles, by warps."""
         live = self.of.live
         # A quarter is left for addresses, masks and what the compiler keeps beside these; boxes
         # have neither addresses nor masks, and a tenth was enough where few chunks are tested.
@@ -188,9 +222,9 @@ class Pricing:
         budget = min(budget, most // 2) if self.of.computes else budget
         few = self.of.stepped and not live.products
         last = tiled.finishing_registers * 10 // 9 * budget // most if live.products else 0
-        needed = {w: max(tiled.registers(w), last) for w in (WARPS if few else (4, 8))}
+        needed = {w: max(tiled.registers(w), last) for w in (WARPS if few else (FEWEST_WARPS, 8))}
         fit = [w for w, registers in needed.items() if registers <= w * budget]
-        if not fit or not self.of.formed(tiled.tiles):
+        if not fit:
             return
         stored = [tile_axes(o) for o in self.of.kernel.outputs]  # of positions, say
         values = max(extent(a, tiled.tiles) for a in live.chunk or stored)
@@ -234,6 +268,8 @@ class Pricing:
         kept: Sequence[_Asked],
     ) -> Iterator[Choice]:
         """The best choice, and the best one of persistent program instances."""
+        if not self.of.formed(tiled.tiles):
+            return
         found = {resident: self._priced(tiled, *a) for resident, a in plain.items()}
         if deeper is not None:
             last = self._priced(tiled, *deeper)
@@ -307,7 +343,7 @@ class Pricing:
         comes from memory."""
         plain = self._caches(tiled, schedule, taken)
         traffic = swizzled(tiled, plain, schedule.warpgroups > 0 and not self.of.chained)
-        run = self._execution(tiled, schedule, traffic)
+        run = self._execution(tiled, schedule, traffic, traffic.caches.from_l1())
         time = predict(self.machine, self.of.dtype, run)
         return self._choice(tiled, taken, traffic, run, time)
 
@@ -316,9 +352,8 @@ class Pricing:
         array came from memory once."""
         plain = self._caches(tiled, schedule, taken)
         traffic = Traffic(plain, plain.requests.once, 0)
-        run = self._execution(tiled, schedule, traffic)
-        if self.of.launching.in_blocks(tiled.tiles) is not None:  # in which L1 may have less
-            run = replace(run, cached_bytes=0.0)
+        blocks = self.of.launching.in_blocks(tiled.tiles) is not None  # in which L1 may have less
+        run = self._execution(tiled, schedule, traffic, 0.0 if blocks else plain.from_l1())
         time = Time(least(self.machine, self.of.dtype, run), "", {})
         return self._choice(tiled, taken, traffic, run, time)
 
@@ -335,8 +370,10 @@ class Pricing:
             tiled.requested_bytes, run, traffic.outer, taken.resident,
         )  # fmt: skip
 
-    def _execution(self, tiled: Tiled, schedule: Schedule, traffic: Traffic) -> Execution:
-        """What groups compute, move and wait for."""
+    def _execution(
+        self, tiled: Tiled, schedule: Schedule, traffic: Traffic, cached: float
+    ) -> Execution:
+        """What groups compute, move and wait for; `cached` bytes come from L1."""
         of, operands, caches = self.of, self.of.live.streamed_operands, traffic.caches
         if traffic.swizzle != schedule.swizzle:
             schedule = replace(schedule, swizzle=traffic.swizzle)
@@ -349,7 +386,7 @@ class Pricing:
         return Execution(
             work, tiled.groups, schedule, tail,
             inner_bytes=sum(crossing.values()),
-            cached_bytes=caches.from_l1(),
+            cached_bytes=cached,
             outer_bytes=sum(traffic.outer.values()),
             partial_bytes=sum(crossing[t, "read"] * (n - 1) for t, n in tiled.lines.items()),
             singles=tiled.singles,

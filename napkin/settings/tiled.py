@@ -27,7 +27,6 @@ from napkin.count.work import Count
 from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.ir.node import Node
 from napkin.ir.types import STORAGE, stored_bytes
-from napkin.lower.build import build
 from napkin.lower.descriptors import may_persist
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
 from napkin.lower.program import looped
@@ -76,7 +75,7 @@ class Tiled(Asked):
     def __init__(self, of: Labelled, tiles: Mapping[str, int]) -> None:
         super().__init__(of, tiles)
         self._per_thread: dict[int, bool] = {}  # by warps
-        self._work: dict[int, _Work] = {}
+        self._work: dict[int, _Work] = {}  # by warps, where these matter
         self._multiplied: dict[Node, bool] = {}
 
     @cached_property
@@ -221,16 +220,19 @@ class Tiled(Asked):
         """Whether persistent program instances may run it."""
         of = self.of
         item = described_bytes(of.dtype, of.machine)
-        return may_persist(build(of.kernel, Schedule(self.tiles, described=item)))
+        return may_persist(looped(of.kernel, Schedule(self.tiles, described=item)))
 
     # --- what its groups do ---------------------------------------------------------------------
 
     def work(self, warps: int) -> _Work:
         """Operations per pipe, and those of them that are done after the loops; of padded tiles,
         and by several warps, too."""
-        if warps not in self._work:
-            self._work[warps] = self._worked(warps)
-        return self._work[warps]
+        of = self.of
+        # Else warps share what is multiplied, and none computes what another does.
+        known = warps if of.chained or of.continued or not of.live.products else min(warps, 1)
+        if known not in self._work:
+            self._work[known] = self._worked(warps)
+        return self._work[known]
 
     def _worked(self, warps: int) -> _Work:
         copies, spread = self.copies(warps), self._spread(warps)

@@ -121,16 +121,26 @@ def least(machine: Machine, dtype: str, run: Execution) -> float:
 
 
 def at_least(
-    machine: Machine, moved: int, multiplied: float = 0.0, dtype: str = "", added: int = 0
+    machine: Machine,
+    moved: float,
+    multiplied: float = 0.0,
+    dtype: str = "",
+    added: int = 0,
+    crossed: float = 0.0,
+    iterations: int = 0,
 ) -> float:
     """Seconds that no kernel undercuts that moves so many bytes from and to the outermost memory,
-    does so many operations of products of `dtype`, and adds so many bytes to what memory holds:
-    whatever else it does, `predict` hides none of these."""
+    does so many operations of products of `dtype`, in so many iterations of all groups that wait
+    for nothing but products, adds so many bytes to what memory holds, and has so many cross between
+    L2 and the multiprocessors: whatever else it does, `predict` hides none of these."""
     c = Constants.of(machine)
     product = multiplied / (c.tensor_share * machine.peak(dtype)) if multiplied else 0.0
+    product += iterations * c.iteration / machine.sms
     share = max(c.l2_adds, c.l2_bulk_adds) if machine.target.has_warpgroups else c.l2_adds
     additions = added / (share * machine.l2_rate)
-    return max(moved / (c.dram_share * machine.dram_rate), product, additions) + c.launch
+    crossing = crossed / (max(c.l2_share, c.l2_apart) * machine.l2_rate)
+    memory = moved / (c.dram_share * machine.dram_rate)
+    return max(memory, product, additions, crossing) * (1 - ROUNDING) + c.launch
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import napkin as nk
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.settings.best import unpriced
-from napkin.settings.pricing import in_rank
+from napkin.settings.pricing import Unpriced, in_rank
 
 NAMES = ("softmax", "cross_entropy", "attention", "causal_attention", "gelu_matmul", "conv2d")
 
@@ -23,10 +23,20 @@ def test_no_choice_comes_before_what_its_tiles_take_at_least(
     for k in nk.derive(diagram, on, dtype=dtype).kernels:
         found = list(unpriced(k.choice.kernel, k.choice.sizes, dtype, machine(on)))
         first = next(in_rank(found))
-        priced = [u for u in found if "choices" in vars(u)]
-        assert len(priced) < max(len(found) / 2, 30)
+        seen = [p for u in found if "parts" in vars(u) for p in u.parts]
+        priced = [p for p in seen if isinstance(p, Unpriced) and "parts" in vars(p)]
+        assert 0 < len(priced) < max(len(found) / 2, 30)
         every = [c for u in found for c in u.choices]
-        assert all(c.rank >= u.least for u in found for c in u.choices)
+        settled = [p for u in found for p in u.parts if isinstance(p, Unpriced)]
+        assert all(c.rank >= u.least for u in [*found, *settled] for c in u.choices)
         ranked = sorted(every, key=lambda c: c.rank)
         assert first is ranked[0]
         assert [id(c) for c in in_rank(found)] == [id(c) for c in ranked]
+
+
+def test_tiles_of_products_that_cannot_be_next_are_not_looked_at() -> None:
+    """Their products, their iterations and what crosses from L2 say so."""
+    (k,) = nk.derive(load("matmul"), "h100").kernels
+    found = list(unpriced(k.choice.kernel, k.choice.sizes, "bf16", machine("h100")))
+    next(in_rank(found))
+    assert 0 < sum("parts" in vars(u) for u in found) < len(found) / 4

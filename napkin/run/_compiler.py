@@ -28,7 +28,7 @@ from triton.compiler.compiler import make_backend
 from napkin.errors import InputError, check_known
 from napkin.run._source import find, load
 from napkin.run._wire import Job, Resources
-from napkin.run.assembler import HOPPER, assembler
+from napkin.run.assembler import assembler, right
 from napkin.run.machine_code import instructions, unwritten
 from napkin.run.worker import CompileError
 
@@ -52,6 +52,7 @@ def handle(job: Job) -> Resources | int:
             if job.wanted == "allocation":
                 return _allocated(source, target, options)
             compiled: Any = triton.compile(source, target=target, options=options)
+            sound = right(capability)
     except Exception as error:
         raise CompileError(_explain(error, job, "".join(said))) from None
     shared = int(compiled.metadata.shared)
@@ -60,7 +61,7 @@ def handle(job: Job) -> Resources | int:
     file = Path(_scratch.name) / CUBIN
     file.write_bytes(compiled.asm["cubin"])
     registers, spills, note = _usage(file)
-    if capability in HOPPER and not note:
+    if not sound and not note:
         note = _checked(file, job)
     spilled = _spilled() if spills else spills
     columns = int(getattr(compiled.metadata, "tmem_size", None) or 0)

@@ -20,6 +20,9 @@ from triton.backends.nvidia import compiler
 HOPPER = range(90, 100)
 """Compute capabilities."""
 
+RIGHT = 12, 9
+"""The first release of CUDA whose ptxas assembles these loops right."""
+
 _SWAPPING = threading.Lock()
 
 
@@ -44,6 +47,12 @@ def assembler(capability: int) -> Generator[None]:
             yield
         finally:
             compiler.get_ptxas_version.cache_clear()
+
+
+def right(capability: int) -> bool:
+    """Whether the ptxas that Triton takes for a compute capability makes no such code: those of
+    CUDA 12.9 and later make none, in all kernels that were ever looked at."""
+    return capability not in HOPPER or _release(compiler.get_ptxas(capability).version) >= RIGHT
 
 
 def _release(version: str) -> tuple[int, ...]:

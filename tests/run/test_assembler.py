@@ -10,8 +10,10 @@ from triton.backends.nvidia import compiler
 
 from napkin.measure.calls import Scaled
 from napkin.plan.derive import derive
-from napkin.run.assembler import assembler
-from napkin.run.compile import Job, resources_many, specialise
+from napkin.run import _compiler
+from napkin.run import assembler as assembling
+from napkin.run.assembler import assembler, right
+from napkin.run.compile import Job, Resources, specialise
 from napkin.run.machine_code import unwritten
 
 
@@ -79,6 +81,21 @@ def test_hopper_has_the_latest_assembler() -> None:
 
 
 @pytest.mark.usefixtures("older")
+def test_code_of_an_older_assembler_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    latest = tuple(map(int, knobs.nvidia.ptxas_blackwell.version.split(".")))
+    assert latest >= assembling.RIGHT
+    monkeypatch.setattr(assembling, "RIGHT", latest)
+    assert right(80)
+    assert right(100)
+    assert not right(90)
+    with assembler(90):
+        assert right(90)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", knobs.nvidia.ptxas.path)
+    with assembler(90):
+        assert not right(90)
+
+
+@pytest.mark.usefixtures("older")
 def test_other_devices_and_chosen_assemblers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     own = knobs.nvidia.ptxas.path
     with assembler(80):
@@ -97,7 +114,7 @@ def test_after_an_error_the_assembler_is_the_same() -> None:
     assert "TRITON_PTXAS_PATH" not in os.environ
 
 
-def test_a_loop_with_many_products_is_assembled_right() -> None:
+def test_a_loop_with_many_products_is_assembled_right(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 33 and 57 values go without descriptors, and addresses take every register."""
     sizes = {"b": 1, "g": 1, "r": 1, "q": 512, "x": 65536, "d": 64, "e": 64}
     recipe = derive(Scaled().diagram(), "h100", sizes, "bf16").recipe
@@ -121,5 +138,10 @@ def test_a_loop_with_many_products_is_assembled_right() -> None:
         num_warps=schedule.warps, num_stages=schedule.stages,
         divisible={*types.divisible, *pointers}, ones=types.ones,
     )  # fmt: skip
-    (found,) = resources_many([job])
+    asked: list[int] = []
+    monkeypatch.setattr(_compiler, "right", asked.append)  # so that what it makes is looked at
+    found = _compiler.handle(job)
+    assert isinstance(found, Resources)
     assert found.registers
+    assert not found.note
+    assert asked == [90]

@@ -261,6 +261,7 @@ def test_a_listing_of_machine_code_that_fails_is_no_crash(monkeypatch: pytest.Mo
         return tool(name, *arguments)
 
     monkeypatch.setattr(_compiler, "_tool", fails)
+    monkeypatch.setattr(_compiler, "right", lambda _: False)
     types = dict(X="*fp32", Out="*fp32", rows="i32", cols="i32")
     job = Job(KERNELS / "descriptors.py", "copy_device", types, dict(BLOCK_R=8, BLOCK_C=16))
     found = _compiler.handle(compiling._read(job))

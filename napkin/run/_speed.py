@@ -54,7 +54,7 @@ def _remembered(find: Method) -> Method:
 def _tensor(method: Method) -> Method:
     known: dict[Any, dict[str, Any]] = {}
 
-    def __init__(self: Any, handle: Any, type: Any) -> None:
+    def made(self: Any, handle: Any, type: Any) -> None:
         """What a tensor knows of its shape is worked out once for each."""
         shape = type.shape if type.is_block() else ()
         if shape not in known:
@@ -62,13 +62,13 @@ def _tensor(method: Method) -> Method:
             known[shape] = {**vars(self)}
         self.__dict__ = known[shape] | {"handle": handle, "type": type, "dtype": type.scalar}
 
-    return __init__
+    return made
 
 
 def _block(method: Method) -> Method:
     known: dict[Any, dict[str, Any]] = {}
 
-    def __init__(self: Any, element_ty: Any, shape: Any) -> None:
+    def made(self: Any, element_ty: Any, shape: Any) -> None:
         """What a type of tensors knows of its elements and its shape likewise."""
         key = type(element_ty), element_ty.name, *(getattr(n, "value", n) for n in shape)
         if key not in known:
@@ -76,7 +76,7 @@ def _block(method: Method) -> Method:
             known[key] = {**vars(self)}
         self.__dict__ = known[key] | {"element_ty": element_ty}
 
-    return __init__
+    return made
 
 
 def _broadcast(method: Method) -> Method:

@@ -12,7 +12,11 @@ from napkin.run._speed import shorten
 
 def shortened() -> SimpleNamespace:
     """An interpreter with shortcuts, beside Triton's own."""
+    core = SimpleNamespace(
+        tensor=type("Tensor", (tl.core.tensor,), {}), block_type=type("Block", (tl.block_type,), {})
+    )
     own = SimpleNamespace(
+        tl=SimpleNamespace(core=core),
         TritonSemantic=type("Semantic", (interpreter.TritonSemantic,), {}),
         ReduceOps=type("Reduce", (interpreter.ReduceOps,), {}),
         ScanOps=type("Scan", (interpreter.ScanOps,), {}),
@@ -20,6 +24,25 @@ def shortened() -> SimpleNamespace:
     )
     shorten(own)
     return own
+
+
+@pytest.mark.parametrize("shape", [[64, 128], [1], [tl.constexpr(4), 2]])
+@pytest.mark.parametrize("element", [tl.float32, tl.pointer_type(tl.int8), tl.int1])
+def test_types_and_tensors_of_a_shape_are_those_of_triton(shape: list, element: tl.dtype) -> None:
+    core = shortened().tl.core
+    plain = tl.block_type(element, shape)
+    kinds = [core.block_type(element, shape) for _ in range(2)]
+    assert vars(kinds[0]) == vars(kinds[1]) == vars(plain)
+    for kind in (kinds[0], element):
+        wanted = tl.tensor("values", kind)
+        for handle in ("values", "others", "values"):
+            made = core.tensor(handle, kind)
+            assert made.handle == handle
+            assert vars(made).keys() == vars(wanted).keys()
+            assert made.type is kind
+            assert made.dtype is wanted.dtype
+            assert made.numel.value == wanted.numel.value
+            assert [n.value for n in made.shape] == [n.value for n in wanted.shape]
 
 
 def reduced(data: np.ndarray, axis: int, keep_dims: bool, short: bool) -> tuple[np.ndarray, int]:

@@ -50,6 +50,18 @@ class _Parameter(NamedTuple):
     tensor: int | None = None
 
 
+class _Config(ctypes.Structure):
+    """A `CUlaunchConfig`."""
+
+    _fields_ = (
+        *((f"{of}_{axis}", ctypes.c_uint) for of in ("grid", "block") for axis in "xyz"),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("count", ctypes.c_uint),
+    )
+
+
 class _Unknown(Exception):
     """A parameter that only Triton packs."""
 
@@ -57,7 +69,9 @@ class _Unknown(Exception):
 class Direct:
     """A kernel on a device, launched on other tensors again and again."""
 
-    def __init__(self, cuda: Any, fixed: Sequence[Any], parameters: Sequence[_Parameter]) -> None:
+    def __init__(
+        self, cuda: Any, function: Any, config: _Config, parameters: Sequence[_Parameter]
+    ) -> None:
         self._buffer = ctypes.create_string_buffer(_ROOM * (len(parameters) + 1))
         first = _aligned(self._buffer)
         self._pointers = (ctypes.c_void_p * len(parameters))()
@@ -71,8 +85,9 @@ class Direct:
             elif tensor is not None:
                 self._cells.append((ctypes.c_uint64.from_address(at), tensor))
         self._described = [0] * len(self._maps)
-        self._fixed, self._launch = fixed, cuda.cuLaunchKernel
-        self._replace, self._lock = cuda.cuTensorMapReplaceAddress, threading.Lock()
+        self._config, self._lock = config, threading.Lock()
+        self._given = ctypes.byref(config), function, self._pointers, None
+        self._launch, self._replace = cuda.cuLaunchKernelEx, cuda.cuTensorMapReplaceAddress
 
     def __call__(self, tensors: Sequence[torch.Tensor], stream: int) -> bool:
         """Launch on tensors; False where the driver does not."""
@@ -85,7 +100,8 @@ class Direct:
                     if self._replace(held, address):
                         return False
                     self._described[i] = address
-            return not self._launch(*self._fixed, stream, self._pointers, None)
+            self._config.stream = stream
+            return not self._launch(*self._given)
 
 
 def direct(
@@ -109,7 +125,7 @@ def direct(
     if [len(p.packed) for p in parameters] != _sizes(cuda, function):
         return None
     warps, _, shared = made.packed_metadata
-    return Direct(cuda, (function, grid, 1, 1, 32 * warps, 1, 1, shared), parameters)
+    return Direct(cuda, function, _Config(grid, 1, 1, 32 * warps, 1, 1, shared), parameters)
 
 
 @cache
@@ -117,10 +133,8 @@ def driver() -> Any:
     """CUDA's driver; None where there is none, or one that cannot tell about parameters."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
-        address, number = ctypes.c_void_p, ctypes.c_uint
-        cuda.cuLaunchKernel.argtypes = [address, *[number] * 7, address, address, address]
-        cuda.cuTensorMapReplaceAddress.argtypes = [address, address]
-        _ = cuda.cuFuncGetParamInfo, cuda.cuTensorMapEncodeTiled
+        cuda.cuTensorMapReplaceAddress.argtypes = [ctypes.c_void_p] * 2
+        _ = cuda.cuLaunchKernelEx, cuda.cuFuncGetParamInfo, cuda.cuTensorMapEncodeTiled
     except (OSError, AttributeError):
         return None
     return cuda

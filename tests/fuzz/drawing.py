@@ -15,6 +15,7 @@ import numpy as np
 from filled import array, source
 from programs import (
     OWN_REDUCE,
+    RANKED,
     Arg,
     Axes,
     Input,
@@ -285,8 +286,9 @@ class Drawing:
         keyed = [set(k.queries) for s in made.steps for k in s.keys if k is not None]
         if any(s.op in UNFIT or s.option.get("form") in UNFIT for s in made.steps):
             return made
-        good = [i for i in made.inputs if i.kind == "real" and i.storage in FLOATS
-                and all(k & set(i.axes) for k in keyed)]  # fmt: skip
+        ranked = _ranked(made)
+        good = [i for n, i in enumerate(made.inputs) if i.kind == "real" and i.storage in FLOATS
+                and n not in ranked and all(k & set(i.axes) for k in keyed)]  # fmt: skip
         chosen = self.rng.sample(good, min(len(good), self.rng.choice((1, 1, 2))))
         plain = {i.name for n, i in enumerate(made.inputs) if _added(made, n)}
         strewn = {i.name: self.rng.choice(STREWN) for i in chosen}
@@ -323,6 +325,20 @@ class Drawing:
         outputs = tuple((r, new + axes) for r, axes in made.outputs)
         sizes = {**made.sizes, **dict.fromkeys(new, n)}
         return replace(made, inputs=grown, outputs=outputs, weave=(new, into), sizes=sizes)
+
+
+def _ranked(made: Program) -> set[int]:
+    """The inputs from which something is computed whose values are ranked: a kernel may have an
+    infinity where NaN is wanted, which has another rank."""
+    first = len(made.inputs)
+    steps = [s for s in made.steps if s.op in RANKED]
+    waiting = [r.at for s in steps for r in s.refs if r.at >= first]
+    found = set(waiting)
+    while waiting:
+        below = {r.at for r in made.steps[waiting.pop() - first].refs} - found
+        found |= below
+        waiting += [at for at in below if at >= first]
+    return {at for at in found if at < first}
 
 
 def _added(made: Program, at: int) -> bool:

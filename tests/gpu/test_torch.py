@@ -318,5 +318,6 @@ def test_rows_and_their_gradients(name: str, dtype: str) -> None:
     given = torch.autograd.grad(many[0], arrays, cotangents)
     exact = torch.autograd.grad(many[1], wide, [g.double() for g in cotangents])
     for a, b in zip((*many[0], *given), (*many[1], *exact), strict=True):
-        error = float((a.double() - b).norm() / b.norm())
-        assert error <= LIMIT[dtype], (tuple(a.shape), error)
+        # A mean's gradient by one score may be less than the least float16 that has all its bits.
+        error, rounding = (float((t.double() - b).norm() / b.norm()) for t in (a, b.to(a.dtype)))
+        assert error <= LIMIT[dtype] + rounding, (tuple(a.shape), error)

@@ -60,10 +60,12 @@ class Driver:
         ctypes.memmove(at.value, struct.pack("P", address), 8)
         return 0
 
-    def cuLaunchKernel(self, function: Any, *given: Any) -> int:
-        *fixed, stream, pointers, extra = given
+    def cuLaunchKernelEx(self, config: Any, function: Any, pointers: Any, extra: Any) -> int:
+        *fixed, stream, attributes, count = (
+            getattr(config._obj, n) for n, _ in config._obj._fields_
+        )
         assert function.value == 42
-        assert extra is None
+        assert (extra, attributes, count) == (None, None, 0)
         packed = [ctypes.string_at(p, n) for p, n in zip(pointers, self.sizes, strict=True)]
         if not self.refuses:
             self.launches.append((*fixed, stream, packed))

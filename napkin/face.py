@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from napkin.moves.derivation import Derivation
     from napkin.plan.plan import Plan
     from napkin.plan.planned import PlannedKernel
-    from napkin.settings.pricing import Choice
+    from napkin.settings.choice import Choice
 
 
 def _start(diagram: Diagram) -> Derivation:

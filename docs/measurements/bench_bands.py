@@ -28,7 +28,7 @@ from napkin.measure.tensors import drawn
 from napkin.measure.timing import interleaved
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import with_choices
-from napkin.settings.pricing import Choice
+from napkin.settings.choice import Choice
 from napkin.settings.specialised import specialised_choices
 from napkin.torch.diagrams import neighborhood_diagram
 

@@ -37,8 +37,9 @@ from napkin.measure.tensors import drawn
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import ranked, setting, setting_json, with_choices
 from napkin.schedule import Schedule
+from napkin.settings.choice import Choice
 from napkin.settings.labels import labellings
-from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.pricing import Pricing
 from napkin.settings.tiles import Tiles
 from napkin.torch import run as launching
 

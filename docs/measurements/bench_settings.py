@@ -20,7 +20,7 @@ from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.ranked import ranked
-from napkin.settings.pricing import Choice
+from napkin.settings.choice import Choice
 
 FIRST, MOST, SHORT = 3, 14, 8e-6
 """Settings that are taken as they are ranked, settings of one kernel, and seconds of a kernel that

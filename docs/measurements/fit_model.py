@@ -36,8 +36,9 @@ from napkin.machine.calibration import Constants
 from napkin.machine.machines import machine
 from napkin.plan.plan import Plan
 from napkin.schedule import Schedule
+from napkin.settings.choice import Choice
 from napkin.settings.labels import labellings
-from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.pricing import Pricing
 from napkin.timing.execution import Execution
 from napkin.timing.kernel_time import predict
 

@@ -11,7 +11,7 @@ from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.ranked import ranked, setting_json, with_choices
 from napkin.progress import Progress, silent
-from napkin.settings.pricing import Choice
+from napkin.settings.choice import Choice
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from napkin.plan.steps import kernel_moves
 from napkin.plan.storing import check_materialised, check_stored, materialised
 from napkin.plan.tuned import remembered
 from napkin.plan.ways import Cut
-from napkin.timing.kernel_time import at_least
+from napkin.timing.least_time import at_least
 
 
 def derive(

@@ -29,7 +29,7 @@ from napkin.run.compile import ARCHITECTURES, Job, allocations, available, speci
 from napkin.run.interpret import Argument
 from napkin.run.worker import KernelError
 from napkin.settings.best import in_order, unpriced
-from napkin.settings.pricing import Choice
+from napkin.settings.choice import Choice
 from napkin.target import target_of
 
 MOST_COMPILED = 16

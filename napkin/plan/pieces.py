@@ -19,8 +19,8 @@ from napkin.ir.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
 from napkin.plan.frontier import Frontier
 from napkin.plan.segments import IN_FULL, Form, Known, Memo
+from napkin.settings.choice import Choice
 from napkin.settings.choose import Search
-from napkin.settings.pricing import Choice
 
 Results = Sequence[tuple[str, Node, tuple[str, ...]]]
 """The name of each result, its term, and its axes as they lie in memory."""

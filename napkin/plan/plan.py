@@ -19,7 +19,7 @@ from napkin.machine.machines import Machine
 from napkin.moves.trail import Trail
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.run.recipe import Recipe, Step, Stored
-from napkin.settings.pricing import Choice
+from napkin.settings.choice import Choice
 from napkin.settings.specialised import best_specialised
 
 

@@ -26,8 +26,8 @@ from napkin.lower.warpgroups.resources import box_bytes
 from napkin.lower.write import write
 from napkin.machine.machines import Machine
 from napkin.schedule import Schedule
+from napkin.settings.choice import Choice
 from napkin.settings.labelled import storage
-from napkin.settings.pricing import Choice
 from napkin.settings.specialised import cta_of, written
 
 

@@ -23,8 +23,8 @@ from napkin.plan.steps import OF_THE_WHOLE, kernel_moves
 from napkin.run.plain import made
 from napkin.schedule import Schedule
 from napkin.settings.best import in_order, unpriced
+from napkin.settings.choice import Choice
 from napkin.settings.labels import labellings
-from napkin.settings.pricing import Choice
 from napkin.settings.specialised import best_specialised, every_specialised
 
 Setting = tuple[str, int, Schedule]

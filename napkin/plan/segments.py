@@ -14,8 +14,8 @@ from napkin.ir.node import Node, postorder
 from napkin.ir.storage import array_bytes, own_type
 from napkin.machine.machines import Machine
 from napkin.settings.best import FEW, PRICED, Effort
+from napkin.settings.choice import Choice
 from napkin.settings.choose import Search
-from napkin.settings.pricing import Choice
 from napkin.settings.specialised import launched
 
 IN_FULL = 160

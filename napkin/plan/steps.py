@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.algebra.relabel import Move
 from napkin.moves.derivation import divisions, separations
-from napkin.settings.pricing import Choice
+from napkin.settings.choice import Choice
 
 OF_THE_WHOLE = frozenset({"expand", "bound", "refactor", "materialise"})
 """Moves on the diagram, and on no kernel of it: a kernel that is the whole diagram has its name."""

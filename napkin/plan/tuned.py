@@ -19,7 +19,7 @@ from napkin.plan.planned import distinct
 from napkin.plan.ranked import ranked, same_setting, setting_json, with_choices
 from napkin.run.cache_folder import folder, read, write
 from napkin.settings.best import TRIED
-from napkin.settings.pricing import Choice
+from napkin.settings.choice import Choice
 
 FORMAT = 3
 """Changes when the file's form does; a file of another form is not read."""

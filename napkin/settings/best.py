@@ -13,8 +13,9 @@ from napkin.lower.build import build
 from napkin.lower.dots import dot_of
 from napkin.lower.program import Program
 from napkin.machine.machines import Machine
+from napkin.settings.choice import Choice, Unpriced, in_rank
 from napkin.settings.phrases import kernel_text
-from napkin.settings.pricing import Choice, Pricing, Unpriced, in_rank
+from napkin.settings.pricing import Pricing
 from napkin.settings.tiles import MOST, Tiles
 
 TRIED = 40

@@ -2,7 +2,7 @@
 
 Every legal labelling is tried (`settings/labels.py`); for each, tiles that are powers of two
 (`settings/tiles.py`) and that fit shared memory and registers. The least predicted time
-(`settings/pricing.py`) wins, then the least traffic. A kernel with too few groups for the machine
+(`settings/choice.py`) wins, then the least traffic. A kernel with too few groups for the machine
 may have its stream cut into parts, with a second kernel that merges them.
 """
 
@@ -29,6 +29,7 @@ from napkin.settings.best import (
     program_of,
     unpriced,
 )
+from napkin.settings.choice import Choice, Unpriced
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
 from napkin.settings.pairs import (
@@ -44,9 +45,8 @@ from napkin.settings.pairs import (
     runs_of,
 )
 from napkin.settings.phrases import kernel_text, labels_text, priced_text, way_text
-from napkin.settings.pricing import Choice, Unpriced
 from napkin.settings.specialised import launched
-from napkin.timing.kernel_time import at_least
+from napkin.timing.least_time import at_least
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}
 """Share of a kernel's predicted time below which two that pass states are worth their workspace:

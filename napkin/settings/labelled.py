@@ -25,7 +25,7 @@ from napkin.lower.program import looped
 from napkin.machine.machines import Machine
 from napkin.schedule import Schedule
 from napkin.settings.tiles import MAX_GROUP, MAX_TILE
-from napkin.timing.kernel_time import at_least
+from napkin.timing.least_time import at_least
 
 COPIED = 4
 """Bytes that a thread copies to shared memory at once, at least (PTX ISA, cp.async)."""

@@ -20,13 +20,13 @@ from napkin.diagram.interface import Output
 from napkin.ir.node import Node
 from napkin.machine.machines import Machine
 from napkin.settings.best import Effort, best_tiles
+from napkin.settings.choice import Choice
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import may_fit
 from napkin.settings.phrases import kernel_text
-from napkin.settings.pricing import Choice
 from napkin.settings.specialised import launched
 from napkin.settings.tiles import MAX_GROUP
-from napkin.timing.kernel_time import at_least
+from napkin.timing.least_time import at_least
 
 BLOCKS = (64, 128, 256)
 """Positions of a block of a folded axis that are tried: rows or columns of a matrix product."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from napkin.derive.kernel import Kernel
-from napkin.settings.pricing import Choice
+from napkin.settings.choice import Choice
 
 
 def called(name: str, read: Iterable[str], stored: Iterable[str]) -> str:

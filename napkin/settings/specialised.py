@@ -23,7 +23,8 @@ from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.machine.machines import Machine
 from napkin.schedule import specialised
-from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.choice import Choice
+from napkin.settings.pricing import Pricing
 from napkin.settings.tiles import Tiles, power_of_two
 from napkin.target import LINE
 

@@ -46,6 +46,7 @@ from napkin.timing.execution import (
     Time,
     arithmetic_rate,
 )
+from napkin.timing.least_time import ROUNDING
 from napkin.timing.queueing import blended, cycle
 from napkin.timing.warp_specialised import ARRIVAL, adding, specialised_time
 
@@ -65,9 +66,6 @@ ITERATIONS = "products and loop overhead"
 
 MOVES = frozenset({DRAM, L2, ACCESSES, ADDITIONS, L1})
 """Pipes that move bytes; the others compute."""
-
-ROUNDING = 1e-12
-"""What rounding may add to seconds that are nowhere more."""
 
 
 def predict(
@@ -118,29 +116,6 @@ def least(machine: Machine, dtype: str, run: Execution) -> float:
         model = _waves(machine, dtype, run, c)
         seconds = model.least + c.launch + _zeroed(machine, run, c)
     return seconds * (1 - ROUNDING)
-
-
-def at_least(
-    machine: Machine,
-    moved: float,
-    multiplied: float = 0.0,
-    dtype: str = "",
-    added: int = 0,
-    crossed: float = 0.0,
-    iterations: int = 0,
-) -> float:
-    """Seconds that no kernel undercuts that moves so many bytes from and to the outermost memory,
-    does so many operations of products of `dtype`, in so many iterations of all groups that wait
-    for nothing but products, adds so many bytes to what memory holds, and has so many cross between
-    L2 and the multiprocessors: whatever else it does, `predict` hides none of these."""
-    c = Constants.of(machine)
-    product = multiplied / (c.tensor_share * machine.peak(dtype)) if multiplied else 0.0
-    product += iterations * c.iteration / machine.sms
-    share = max(c.l2_adds, c.l2_bulk_adds) if machine.target.has_warpgroups else c.l2_adds
-    additions = added / (share * machine.l2_rate)
-    crossing = crossed / (max(c.l2_share, c.l2_apart) * machine.l2_rate)
-    memory = moved / (c.dram_share * machine.dram_rate)
-    return max(memory, product, additions, crossing) * (1 - ROUNDING) + c.launch
 
 
 @dataclass(frozen=True)

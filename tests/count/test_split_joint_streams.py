@@ -23,8 +23,8 @@ from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
 from napkin.plan.samples import Case
 from napkin.schedule import Schedule
+from napkin.settings.choice import Choice
 from napkin.settings.labelled import Labelled
-from napkin.settings.pricing import Choice
 from napkin.settings.tiled import Tiled
 from napkin.timing.execution import Execution, Time
 

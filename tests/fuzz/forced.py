@@ -34,9 +34,9 @@ from napkin.plan.planned import PlannedKernel
 from napkin.plan.segments import Form, Known, Memo
 from napkin.schedule import Schedule
 from napkin.settings.best import resolved
+from napkin.settings.choice import Choice
 from napkin.settings.labelled import described_bytes
 from napkin.settings.pairs import Pair, adding_in_groups, adding_in_parts
-from napkin.settings.pricing import Choice
 from napkin.settings.specialised import may_specialise, specialised_choices
 from napkin.settings.specialised import written as written_specialised
 from napkin.settings.tiles import Tiles, power_of_two

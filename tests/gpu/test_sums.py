@@ -13,7 +13,7 @@ import napkin as nk
 from napkin.ir.storage import own_type
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import with_choices
-from napkin.settings.pricing import Choice
+from napkin.settings.choice import Choice
 from napkin.settings.specialised import specialised_choices
 
 torch = pytest.importorskip("torch")

@@ -35,8 +35,8 @@ from napkin.run.interpret import run
 from napkin.run.interpreted import run_recipe
 from napkin.schedule import Schedule
 from napkin.settings.best import best_tiles
+from napkin.settings.choice import Choice
 from napkin.settings.labels import labellings
-from napkin.settings.pricing import Choice
 from napkin.timing.execution import Execution, Time
 
 

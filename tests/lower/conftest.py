@@ -23,7 +23,7 @@ from napkin.plan.planned import PlannedKernel
 from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.run.warpgroups import run_cta
 from napkin.schedule import Schedule
-from napkin.settings.pricing import Choice
+from napkin.settings.choice import Choice
 from napkin.settings.tiles import power_of_two
 
 Ran = tuple[list[np.ndarray], list[np.ndarray], dict[tuple[str, str], int]]

@@ -14,10 +14,10 @@ from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.plan.ways import Cutting, Way, simplest
 from napkin.settings.best import best_tiles, in_order, unpriced
+from napkin.settings.choice import Choice
 from napkin.settings.choose import Search
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
-from napkin.settings.pricing import Choice
 from napkin.settings.tiles import MAX_GROUP
 
 NAMES = (

@@ -8,7 +8,7 @@ import napkin as nk
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.settings.best import unpriced
-from napkin.settings.pricing import Unpriced, in_rank
+from napkin.settings.choice import Unpriced, in_rank
 
 NAMES = ("softmax", "cross_entropy", "attention", "causal_attention", "gelu_matmul", "conv2d")
 

@@ -16,8 +16,9 @@ from napkin.count.matrix_products import crossed
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.schedule import Schedule
+from napkin.settings.choice import Choice
 from napkin.settings.labels import labellings
-from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.pricing import Pricing
 
 FILE = Path(__file__).parents[2] / "docs/measurements/2026-11-23-h200-computed-operands.csv"
 SIZES = {"n": 8192, "m": 4096, "d": 4096}

@@ -17,7 +17,8 @@ from napkin.machine.calibration import Constants
 from napkin.machine.machines import Figure, machine
 from napkin.plan.plan import Plan
 from napkin.schedule import Schedule
-from napkin.settings.pricing import Choice, Pricing, in_rank
+from napkin.settings.choice import Choice, in_rank
+from napkin.settings.pricing import Pricing
 from napkin.settings.tiled import Tiled
 from napkin.timing.execution import ACCESSES, DRAM, IMBALANCE, L1, L2, LATENCY, Execution
 from napkin.timing.kernel_time import ARRIVAL, CHAIN, ITERATIONS, predict

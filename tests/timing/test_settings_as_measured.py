@@ -13,8 +13,9 @@ from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.plan.derive import derive
 from napkin.schedule import Schedule
+from napkin.settings.choice import Choice
 from napkin.settings.labels import labellings
-from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.pricing import Pricing
 
 FILE = Path(__file__).parents[2] / "docs/measurements/2026-11-23-h200-settings.txt"
 SIZES = {"b": 1, "h": 16, "q": 4096, "x": 4096, "d": 128, "v": 128}

@@ -11,7 +11,8 @@ import napkin as nk
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.schedule import Schedule
-from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.choice import Choice
+from napkin.settings.pricing import Pricing
 
 LATE = math.log(1.5)
 """How far a price may be off: a barrier between loads may show or not."""

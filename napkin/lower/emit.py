@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import cast
 
 from napkin.algebra.terms import is_read
 from napkin.ir.key_sets import member
-from napkin.ir.node import REDUCTIONS, Node, in_kind, landings, over
+from napkin.ir.node import REDUCTIONS, Node, in_kind, landings, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import own_type, widens
+from napkin.ir.types import STORAGE
 from napkin.lower import syntax as sx
 from napkin.lower.bit_words import DISJOINT, OUTSIDE, PLACE, outside, place
 from napkin.lower.emit_block import Block
@@ -38,6 +40,9 @@ ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
 JOINED = frozenset({"add", "sub", "maximum", "minimum", "where"})
 """Operators that may lose what divides the first value of each run of their arguments."""
 
+ADDED = frozenset({"add", "sub", "neg"})
+"""Operators that add."""
+
 FALLING = frozenset({"sub", "neg"})
 """Operators that fall as their last argument rises."""
 
@@ -54,7 +59,8 @@ class Emitter(Block):
             if n in self.raw and n.kind == "real" and own_type(n) != "fp32":
                 return sx.method(found, "to", self.lang.word("float32"))
             if n in self.raw and n.kind == "int" and own_type(n):
-                return sx.method(found, "to", self.lang.word("int32"))
+                wide = sx.method(found, "to", self.lang.word("int32"))
+                return sx.binary(wide, "+", self._zero) if n in self._summed else wide
             return found
         if n.op == "number":
             return self.lang.literal(n.params[0])
@@ -113,12 +119,26 @@ class Emitter(Block):
         values = [self._compared(n, a, dims) for a in n.args]
         return pointwise(self.lang, n, values, n in self.program.approximate)
 
+    @property
+    def _zero(self) -> Expr:
+        """A zero that compilers do not know: grids have one axis."""
+        return self.lang("program_id", 1)
+
+    @cached_property
+    def _summed(self) -> set[Node]:
+        """What is read of 8 bits and fewer, and added to something else than another reading. LLVM
+        adds a number to two such at once, in 16 bits each, and where the ptxas of CUDA 12.8 and
+        12.9 takes that apart, on sm_90, it adds 0."""
+        whole = [n for n in postorder(self.program.roots) if n.kind == "int" and n.op in ADDED]
+        added = [n for n in whole if not all(map(is_read, n.args))]
+        few = [n for n in postorder(added) if is_read(n) and own_type(n)]
+        return {n for n in few if STORAGE[own_type(n)].bits <= 8}
+
     def _under_zero(self, of: Node, dims: Sequence[int]) -> Expr:
-        """The negative of a whole number, as its difference from a zero that compilers do not know:
-        grids have one axis. In the larger of three the ptxas of CUDA 12.8 and 12.9 takes x for -x,
-        on sm_90 and sm_100."""
+        """The negative of a whole number, as its difference from zero. In the larger of three the
+        ptxas of CUDA 12.8 and 12.9 takes x for -x, on sm_90 and sm_100."""
         value = as_kind(self.lang, "int", of, self.fit(of, dims))
-        return sx.binary(self.lang("program_id", 1), "-", value)
+        return sx.binary(self._zero, "-", value)
 
     def _compared(self, n: Node, a: Node, dims: Sequence[int]) -> Expr:
         """An argument of a pointwise term; of a comparison with nothing said of its multiples where

@@ -42,7 +42,9 @@ saturated = nk.operator(
     "saturated",
     1,
     evaluate=lambda xp, x: xp.minimum(xp.maximum(x, -2), 2),
-    triton="tl.minimum(tl.maximum(x, -2), 2)",
+    triton="tl.minimum(tl.maximum(x, -2, propagate_nan=ALL), 2, propagate_nan=ALL)".replace(
+        "ALL", "tl.PropagateNan.ALL"
+    ),
     kind=None,
     increasing=True,
     derivative=lambda x: nk.where((x > -2) & (x < 2), 1.0, 0.0),

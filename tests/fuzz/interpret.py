@@ -19,7 +19,7 @@ from drawing import KINDS, SEVERAL
 from filled import arrays as fill
 from forced import Forcing, plans
 from handmade import by_hand
-from judged import COUNTS, Found, differing, error
+from judged import COUNTS, Found, differing, error, reordered
 from programs import Program
 from sized import fit, held
 from unsure import excess, wobbles
@@ -307,8 +307,8 @@ class Case:
 
     def _value(self, i: int, name: str, ran: Ran) -> None:
         found, wanted = ran.tensors[self.plan.tensor_of[name]].to_float64(), self.wanted[i]
-        if any(given.strewn for given in self.program.inputs):  # sums in another order
-            found = np.where(np.isnan(found) & np.isinf(wanted), wanted, found)
+        if any(given.strewn for given in self.program.inputs):
+            found = reordered(found, wanted)
         types = roundings(self.plan, self.plan.tensor_of[name])
         limit = max(TOLERANCE[t] for t in types)
         if (

@@ -68,6 +68,12 @@ def both(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return np.where(np.isnan(wanted) & np.isinf(found), np.nan, found), wanted
 
 
+def reordered(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """What was found, with an infinity where it is wanted and NaN is found: infinities of both
+    signs, or one and 0, meet in sums in another order (docs/semantics.md)."""
+    return np.where(np.isnan(found) & np.isinf(wanted), wanted, found)
+
+
 def error(found: np.ndarray, wanted: np.ndarray) -> float:
     """How far values are off, by norm, beside their size and 1; infinite where what is no number
     differs."""

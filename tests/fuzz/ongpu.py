@@ -20,7 +20,7 @@ from algebra import kind
 from drawing import KINDS
 from filled import arrays as fill
 from forced import Forcing
-from judged import COUNTS, Failure, Found, crash, differing, error, worst
+from judged import COUNTS, Failure, Found, crash, differing, error, reordered, worst
 from programs import Program, Ref, shapes, union
 from sized import shrunk
 from unsure import FLOAT16, FLOAT32, Wobble, excess, wobbles
@@ -222,6 +222,8 @@ class Case:
         if beyond.any():
             return
         found = found.reshape(wanted.shape)
+        if any(given.strewn for given in self.program.inputs):
+            found = reordered(found, wanted)
         off = error(found, wanted)
         if off <= limit or wrapped(self.program, self.data, self.sizes)[i]:
             return

@@ -58,7 +58,7 @@ def _tensor(method: Method) -> Method:
         """What a tensor knows of its shape is worked out once for each."""
         shape = type.shape if type.is_block() else ()
         if shape not in known:
-            method(self, handle, type)
+            method(self, None, type)
             known[shape] = {**vars(self)}
         self.__dict__ = known[shape] | {"handle": handle, "type": type, "dtype": type.scalar}
 

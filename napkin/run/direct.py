@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
 
+from napkin.run.assembler import HOPPER
+
 _FORMATS = {"fp32": "f", "fp64": "d"} | {
     f"{sign}{bits}": letter if sign == "i" else letter.upper()
     for bits, letter in ((1, "b"), (8, "b"), (16, "h"), (32, "i"), (64, "q"))
@@ -26,7 +28,7 @@ _FORMATS = {"fp32": "f", "fp64": "d"} | {
 """How numbers are packed, by Triton's names of types."""
 
 _ROOM = 128
-"""Bytes that a parameter has, at a multiple of as many: as many as the largest, a tensor map."""
+"""Bytes that each parameter has: those of a tensor map, the largest. It begins at a multiple."""
 
 _USUAL = {
     "num_ctas": 1, "launch_cooperative_grid": False, "launch_pdl": False,
@@ -119,7 +121,7 @@ def direct(
         return None
     try:
         parameters = [*_parameters(cuda, made, arguments, places)]
-    except _Unknown:
+    except (_Unknown, AttributeError, KeyError, struct.error):
         return None
     function = ctypes.c_void_p(made.function)
     if [len(p.packed) for p in parameters] != _sizes(cuda, function):
@@ -144,16 +146,19 @@ def _parameters(
     cuda: Any, made: Any, arguments: Sequence[Any], places: Mapping[int, int]
 ) -> Iterator[_Parameter]:
     """What the machine code takes: for a descriptor a tensor map, the shape and the strides; at
-    the end the addresses of two scratch memories, which there are none of."""
-    maps = iter(made.metadata.tensordesc_meta or ())
+    the end the addresses of two scratch memories, which are empty. On Blackwell Triton changes
+    tensor maps for some drivers: there it describes tensors itself."""
+    maps = iter(getattr(made.metadata, "tensordesc_meta", None) or ())
     for i, (kind, value) in enumerate(zip(made.src.signature.values(), arguments, strict=False)):
         if kind == "constexpr":
             continue
+        if not isinstance(kind, str):
+            raise _Unknown
         if kind in _FORMATS:
             yield _Parameter(struct.pack(_FORMATS[kind], value))
         elif kind.startswith("*"):
             yield _Parameter(bytes(8), places[i])
-        elif kind.startswith("tensordesc"):
+        elif kind.startswith("tensordesc") and made.metadata.target.arch in HOPPER:
             yield _Parameter(_tensor_map(cuda, value, next(maps, None)), places[i])
             yield from (_Parameter(struct.pack("i", n)) for n in value.shape)
             yield from (_Parameter(struct.pack("q", n)) for n in value.strides)

@@ -37,6 +37,9 @@ _BOOT = (
 )
 
 
+SCRATCH = "NAPKIN_SCRATCH"
+"""The variable that has a child's folder for temporary files."""
+
 NEEDS = (
     "kernels run and compile with Triton, which is not installed: pip install triton (it is built "
     "for Linux alone); derive, cost, draw, report and simulate work without it"
@@ -69,7 +72,7 @@ class Worker:
         self._owner = os.getpid()
         self._scratch = tempfile.mkdtemp(prefix="napkin-")
         variables = {**os.environ, **{k: v for k, v in environment.items() if v is not None}}
-        variables["TMPDIR"] = self._scratch  # a child that is killed leaves its files
+        variables |= {"TMPDIR": self._scratch, SCRATCH: self._scratch}  # one killed leaves files
         for name, value in environment.items():
             if value is None:
                 variables.pop(name, None)
@@ -156,6 +159,7 @@ def close_all() -> None:
 def serve(descriptor: int, module: str) -> None:
     """Answer requests until the other side closes; this is the child's whole life."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
+    atexit.register(shutil.rmtree, os.environ[SCRATCH], ignore_errors=True)  # it may be gone
     connection = Connection(descriptor)
     handle = _handle(module)  # before it is asked for: whoever starts a child early waits less
     with contextlib.suppress(EOFError, ConnectionError):

@@ -104,7 +104,8 @@ def unpriced(
     machine: Machine,
     effort: Effort | None = None,
 ) -> Iterator[Unpriced]:
-    """The settings of a labelled kernel that fit by their operands, small tiles first.
+    """The settings of a labelled kernel, small tiles first; those have choices that fit by their
+    operands.
 
     Args:
         effort: what the search for a diagram has priced, which is counted; by default nothing.

@@ -42,7 +42,7 @@ def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
 def bound_call(
     plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]
 ) -> Callable[[], None]:
-    """A function that launches the kernels on these tensors, with nothing left to work out."""
+    """A function that launches the kernels on these tensors, into the same outputs each time."""
     found = prepared(plan, arrays, scalars)
     if not isinstance(found, OnCuda):
         raise InputError(f"{plan.name}: bound_call times kernels on a GPU; give it CUDA tensors")

@@ -74,7 +74,10 @@ class Driver:
 
 def kernel(signature: Mapping[str, str], boxes: Sequence[Any] = (), **other: Any) -> Any:
     """A kernel that Triton compiled."""
-    usual = {"num_ctas": 1, "global_scratch_size": 0, "tensordesc_meta": [*boxes]}
+    target = SimpleNamespace(arch=90)
+    usual = {
+        "num_ctas": 1, "global_scratch_size": 0, "tensordesc_meta": [*boxes], "target": target,
+    }  # fmt: skip
     return SimpleNamespace(
         metadata=SimpleNamespace(**(usual | other)),
         src=SimpleNamespace(signature=dict(signature)),
@@ -160,6 +163,9 @@ def test_parameters_that_are_not_known_are_left_to_triton(played: Any) -> None:
     signature = {"X": "tensordesc<bf16[16, 64]>"}
     for boxes in ([], [BOX | {"fp4_padded": True}], [BOX | {"is_im2col": True}]):
         assert direct(kernel(signature, boxes), 1, [described], {0: 0}) is None
+    blackwell = kernel(signature, [BOX], target=SimpleNamespace(arch=100))
+    assert direct(blackwell, 1, [described], {0: 0}) is None
+    assert direct(kernel(signature, [BOX]), 1, [described], {0: 0}) is not None
 
 
 def test_without_a_driver_triton_launches(monkeypatch: pytest.MonkeyPatch) -> None:

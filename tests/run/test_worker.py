@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,26 @@ def test_a_child_that_dies_leaves_no_files(module: str, tmp_path: Path) -> None:
     child = Worker(module, {})
     with pytest.raises(KernelError, match="died"):
         child.call("die")
+    assert not left(tmp_path)
+
+
+def test_a_child_whose_parent_is_killed_leaves_no_files(module: str, tmp_path: Path) -> None:
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from napkin.run.worker import Worker\n"
+        f"Worker({module!r}, {{}}).call('write'); print('ready', flush=True); input()"
+    )
+    given = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=given
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"ready\n"
+        assert len(left(tmp_path)) == 1
+        parent.kill()
+    ends = time.monotonic() + 60
+    while left(tmp_path) and time.monotonic() < ends:
+        time.sleep(0.05)
     assert not left(tmp_path)
 
 

@@ -5,6 +5,7 @@ derived once."""
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 from hypothesis import settings
@@ -29,3 +30,10 @@ def shipped(request: pytest.FixtureRequest) -> nk.Plan:
     if not runs(load(name), on):
         pytest.skip(f"{on} lacks a type of {name}")
     return nk.derive(load(name), on=on)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Each test draws the same numbers from torch, alone and beside others."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)

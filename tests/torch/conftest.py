@@ -20,7 +20,6 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NAPKIN_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("NAPKIN_MACHINE", raising=False)
-        torch.manual_seed(0)
         yield
 
 

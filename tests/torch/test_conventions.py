@@ -203,8 +203,8 @@ def test_vmap_is_weaving(over: Any) -> None:
         for t, at in zip(arrays, over, strict=True)
     ]
     found = torch.vmap(nkt.attention, in_dims=over)(*stacks)
-    wanted = torch.vmap(scaled_dot_product_attention, in_dims=over)(*stacks)
-    torch.testing.assert_close(found, wanted, **HOW)
+    wanted = torch.vmap(scaled_dot_product_attention, in_dims=over)(*(t.double() for t in stacks))
+    assert (found - wanted).norm() <= 2e-6 * wanted.norm()
 
 
 def test_vmap_of_vmap_and_of_diagrams() -> None:

@@ -18,7 +18,7 @@ from napkin.settings.swizzles import Traffic, swizzled
 from napkin.settings.tiled import Tiled
 from napkin.timing.execution import Execution, Time
 from napkin.timing.kernel_time import least, predict
-from napkin.timing.least_time import at_least
+from napkin.timing.least_time import at_least, loading, starting
 
 DEEPEST = 4
 """Stages of a loop at most: products 1536 x 14080 x 256 in tiles of 128 took 194, 108 and 79 us
@@ -72,24 +72,42 @@ class Pricing:
         memory."""
         for tiles in settings:
             tiled = Tiled(self.of, tiles)
-            yield Unpriced((self._at_least(tiled),), partial(self._settle, tiled))
+            if tiled.multiplies:
+                yield Unpriced((self._loaded(tiled),), partial(self._nearer, tiled))
+            else:
+                yield Unpriced((0.0,), partial(self._settle, tiled))
+
+    def _loaded(self, tiled: Tiled) -> float:
+        """The first number of a rank that no choice at these tiles comes before, by what warps load
+        and store: little is asked to know it."""
+        accesses, lines, *_ = tiled.accesses
+        loads = loading(self.machine, accesses, lines, tiled.singles, tiled.imbalance)
+        return self._ranked(tiled, loads)
+
+    def _ranked(self, tiled: Tiled, seconds: float) -> float:
+        """The first number of a rank, of so many seconds and those in which groups start."""
+        starts = 1 if self.of.lasting else tiled.busiest  # a persistent instance starts once
+        seconds += starting(self.machine, starts, FEWEST_WARPS)
+        return seconds * iterations_of(self.of.kernel, self.of.sizes, tiled.tiles) ** DOUBT
+
+    def _nearer(self, tiled: Tiled) -> Iterator[Unpriced]:
+        """A setting of tiles that multiplies, by what it computes and what crosses."""
+        yield Unpriced((self._at_least(tiled),), partial(self._settle, tiled))
 
     def _at_least(self, tiled: Tiled) -> float:
         """The first number of a rank that no choice at these tiles comes before: by its products,
-        its iterations, and what passes L1 in no setting."""
+        its iterations, its special functions, and what passes L1 in no setting."""
         of, asked = self.of, tiled.requests(DEEPEST)
-        if not of.live.products:
-            return 0.0
         work, tail = tiled.work(FEWEST_WARPS)  # more of them compute as much, or some of it again
-        if not work["product"]:
-            return 0.0
-        multiplied = work["product"] - tail["product"]
+        multiplied, special = (work[pipe] - tail[pipe] for pipe in ("product", "special"))
         passing = (n for t, n in asked.crossing if t.direction != "read" or t.tensor in of.in_boxes)
         crossed = sum(passing)
         iterations = 0 if of.chained else tiled.iterations[0] * tiled.groups
         on = self.machine, sum(asked.once.values()), multiplied, of.dtype
-        seconds = at_least(*on, crossed=crossed, iterations=iterations)
-        return seconds * iterations_of(of.kernel, of.sizes, tiled.tiles) ** DOUBT
+        each = at_least(
+            *on, crossed=crossed, iterations=iterations, special=special, imbalance=tiled.imbalance
+        )
+        return self._ranked(tiled, each)
 
     def at(self, schedule: Schedule) -> Choice:
         """The price of one setting, whether or not it fits, in the blocks of groups that are best.

@@ -83,6 +83,16 @@ class Tiled(Asked):
         """How many groups there are."""
         return math.prod([self.cuts[a] for a in self.of.kernel.group])
 
+    @property
+    def busiest(self) -> int:
+        """Groups of the busiest multiprocessor."""
+        return -(-self.groups // self.of.machine.sms)
+
+    @property
+    def imbalance(self) -> float:
+        """Groups of the busiest multiprocessor over those of one on average."""
+        return self.busiest * self.of.machine.sms / self.groups
+
     @cached_property
     def order(self) -> Order:
         """The order in which they start, in no blocks."""
@@ -259,6 +269,12 @@ class Tiled(Asked):
             if t.direction == "read" and t.streamed:
                 work["arithmetic"] += READ * n * (self._sharing(t.axes, warps) - 1)
         return work, tail
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether some sum is a matrix product at these tiles."""
+        products = [c.sum for c, _ in self.of.counts if c.pipe == "product" and c.sum]
+        return any(self._multiplies(p) for p in products)
 
     def _multiplies(self, c: Contraction[str]) -> bool:
         """Whether a sum is a matrix product at these tiles."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import Machine
 
@@ -17,16 +19,42 @@ def at_least(
     added: int = 0,
     crossed: float = 0.0,
     iterations: int = 0,
+    special: float = 0.0,
+    imbalance: float = 1.0,
 ) -> float:
     """Seconds that no kernel undercuts that moves so many bytes from and to the outermost memory,
     does so many operations of products of `dtype`, in so many iterations of all groups that wait
-    for nothing but products, adds so many bytes to what memory holds, and has so many cross between
-    L2 and the multiprocessors: `napkin.timing.kernel_time.predict` hides none of these."""
+    for nothing but products, and so many on the special function units, adds so many bytes to what
+    memory holds, and has so many cross between L2 and the multiprocessors:
+    `napkin.timing.kernel_time.predict` hides none of these.
+
+    Args:
+        imbalance: groups of the busiest multiprocessor over those of one on average.
+    """
     c = Constants.of(machine)
     product = multiplied / (c.tensor_share * machine.peak(dtype)) if multiplied else 0.0
     product += iterations * c.iteration / machine.sms
-    share = max(c.l2_adds, c.l2_bulk_adds) if machine.target.has_warpgroups else c.l2_adds
-    additions = added / (share * machine.l2_rate)
+    adds = max(c.l2_adds, c.l2_bulk_adds) if machine.target.has_warpgroups else c.l2_adds
+    additions = added / (adds * machine.l2_rate)
     crossing = crossed / (max(c.l2_share, c.l2_apart) * machine.l2_rate)
     memory = moved / (c.dram_share * machine.dram_rate)
-    return max(memory, product, additions, crossing) * (1 - ROUNDING) + c.launch
+    busiest = max(product, special / machine.special_rate, crossing) * imbalance
+    return max(memory, busiest, additions) * (1 - ROUNDING) + c.launch
+
+
+def loading(
+    machine: Machine, accesses: float, lines: float, singles: float, imbalance: float
+) -> float:
+    """Seconds that no kernel with products undercuts whose warps load and store so often, touch so
+    many lines of L1, and load so many values one by one; `imbalance` as for `at_least`."""
+    c = Constants.of(machine)
+    even = max(accesses * c.access, lines)
+    clocks = max(even * imbalance, singles / 32 * c.single)
+    return clocks / (machine.sms * machine.clock) * (1 - ROUNDING) + c.launch
+
+
+def starting(machine: Machine, groups: int, warps: int) -> float:
+    """Seconds that so many groups of one multiprocessor, each of so many warps or more, take at
+    least to start: those that it holds at once wait together."""
+    together = min(groups, machine.warps_per_sm // warps, machine.blocks_per_sm)
+    return groups * Constants.of(machine).start / math.sqrt(max(together, 1)) * (1 - ROUNDING)

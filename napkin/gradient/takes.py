@@ -14,8 +14,9 @@ from napkin.gradient.products import Sums, chosen, filled, masked, total
 from napkin.gradient.reached import Handed, Reached
 from napkin.ir.infer import along, pointwise, renamed
 from napkin.ir.linear import Form, linear, summed
-from napkin.ir.node import Node, number, over, union_axes
+from napkin.ir.node import Node, number, over, postorder, union_axes
 from napkin.ir.operators import POINTWISE
+from napkin.ir.rewrite import substitute
 from napkin.ir.selecting import all_of, position
 from napkin.ir.sliding import slide_of
 from napkin.ir.taking import spans_of, take, taken_axes
@@ -171,15 +172,30 @@ def _gathered(g: Node, solved: Sequence[Solved]) -> Node:
 
 
 def _moved(n: Node, places: Mapping[str, Node], test: Node | None) -> Node:
-    """A term at other positions, 0 where a test fails: of sums of products of inputs in these, so
-    that nothing is stored to be read."""
+    """A term at other positions, 0 where a test fails: of sums of products of inputs in these, and
+    of the positions themselves, so that nothing is stored to be read."""
     here = {a: p for a, p in places.items() if a in n.axes}
+    if here and _of_positions(n, here):
+        found = substitute([n], {position(a): p for a, p in here.items()})[n]
+        return found if test is None else masked(test, found)
     if not here or n.op not in {"neg", "sum", "mul"} or not _of_inputs(n, here):
         found = take(n, tuple(here.values()), tuple(here)) if here else n
         return found if test is None else masked(test, found)
     first = next(i for i, a in enumerate(n.args) if set(a.axes) & set(here))
     each = [_moved(a, places, test if i == first else None) for i, a in enumerate(n.args)]
     return along("sum", each[0], over(n)) if n.op == "sum" else pointwise(n.op, each)
+
+
+def _of_positions(n: Node, places: Mapping[str, Node]) -> bool:
+    """Whether a term has the axes that are read elsewhere from their positions alone, as where
+    these are compared with whole numbers: no array says then how long such an axis is."""
+    within = {*places, *union_axes(places.values())}
+    for m in postorder([n]):
+        if m.op == "sum" and set(over(m)) & within:
+            return False
+        if set(m.axes) & set(places) and m.op not in {"index", "sum", *POINTWISE}:
+            return False
+    return True
 
 
 def _of_inputs(n: Node, places: Mapping[str, Node]) -> bool:

@@ -245,6 +245,26 @@ def test_windows(options: dict[str, Any], gradients_agree: Any) -> None:
     gradients_agree(f, normal(11, 2), normal(3, 2, 2))
 
 
+@pytest.mark.parametrize("options", [
+    {}, {"stride": 2, "padding": 1}, {"dilation": 2}, {"stride": 2, "dilation": 2, "padding": 2},
+], ids=str)  # fmt: skip
+def test_rows_of_windows_by_their_numbers(options: dict[str, Any], gradients_agree: Any) -> None:
+    """No input of the gradient says how many windows there are: their numbers are compared."""
+
+    def chosen(X: Any, K: Any, Y: Any) -> Any:
+        seen = nk.slide(X, over="x", into="p w", window=3, **options)
+        sums = nk.reduce(seen, "sum", over="w")
+        return nk.take(seen, p=K), Y * nk.take(sums, p=2 * nk.index("k"))
+
+    f = nk.diagram("x d, k:int, k -> k w d, k d", name="chosen_windows")(chosen)
+    gradients_agree(f, normal(9, 2), np.array([-3, 0, 1, 1, 2, 9]), normal(6))
+    made = nk.gradient(f, wrt="X")
+    assert "p" not in made.axes
+    sizes = dict(x=33, d=8, k=20)
+    verdict = nk.derive(made, "h100", sizes=sizes).check(sizes=sizes, resources=False)
+    assert verdict.ok, verdict
+
+
 def test_windows_whose_sums_alone_are_results(gradients_agree: Any) -> None:
     def means(X: Any) -> Any:
         return nk.reduce(nk.slide(X, over="i", into="p w", window=2), "mean", over="p w")

@@ -86,8 +86,7 @@ class Pricing:
 
     def _ranked(self, tiled: Tiled, seconds: float) -> float:
         """The first number of a rank, of so many seconds and those in which groups start."""
-        starts = 1 if self.of.lasting else tiled.busiest  # a persistent instance starts once
-        seconds += starting(self.machine, starts, FEWEST_WARPS)
+        seconds += starting(self.machine, tiled.busiest, FEWEST_WARPS, self.of.lasting)
         return seconds * iterations_of(self.of.kernel, self.of.sizes, tiled.tiles) ** DOUBT
 
     def _nearer(self, tiled: Tiled) -> Iterator[Unpriced]:

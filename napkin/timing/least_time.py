@@ -53,8 +53,9 @@ def loading(
     return clocks / (machine.sms * machine.clock) * (1 - ROUNDING) + c.launch
 
 
-def starting(machine: Machine, groups: int, warps: int) -> float:
+def starting(machine: Machine, groups: int, warps: int, persistent: bool = False) -> float:
     """Seconds that so many groups of one multiprocessor, each of so many warps or more, take at
-    least to start: those that it holds at once wait together."""
+    least to start: those that it holds at once wait together, and persistent ones start once."""
     together = min(groups, machine.warps_per_sm // warps, machine.blocks_per_sm)
-    return groups * Constants.of(machine).start / math.sqrt(max(together, 1)) * (1 - ROUNDING)
+    starts = 1 if persistent else groups
+    return starts * Constants.of(machine).start / math.sqrt(max(together, 1)) * (1 - ROUNDING)

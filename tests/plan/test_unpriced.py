@@ -61,3 +61,13 @@ def test_few_groups_take_as_long_as_their_loads_and_their_starts() -> None:
     assert 0 < sum("parts" in vars(u) for u in found) < len(found) / 4
     for u in within(found[::7]):
         assert all(c.rank >= u.least for c in u.choices)
+
+
+def test_small_groups_that_last_start_once_beside_each_other() -> None:
+    """Of short products the best take many small groups, whose starts are shared."""
+    f = load("matmul")
+    sizes = dict(zip(f.axes, (640, 64, 1152), strict=True))
+    (k,) = nk.derive(f, "h100", sizes=sizes).kernels
+    found = list(unpriced(k.choice.kernel, k.choice.sizes, "bf16", machine("h100")))
+    assert any(c.schedule.persistent for u in found for c in u.choices)
+    assert all(c.rank >= u.least for u in within(found) for c in u.choices)

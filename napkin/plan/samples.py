@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from sympy import prevprime
+from sympy import nextprime, prevprime
 
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
@@ -197,12 +197,14 @@ def _even(plan: Plan, axis: str) -> int:
 
 
 def _ragged(plan: Plan, axis: str) -> int:
+    """A prime: more than half of what one kernel holds where others cut the axis, little more than
+    the largest tile, for an axis may have as many groups in some kernel."""
     cut, whole = _roles(plan, axis)
     if whole:
-        return _prime_below(whole)
+        return min(nextprime(whole // 2), whole) if cut else _prime_below(whole)
     if not cut:
         return _prime_below(min(LOOKED_UP, plan.sizes[axis]))
-    return _prime_below(cut + cut // 2 + 2) if cut > 1 else 3
+    return nextprime(max(2, cut) + cut // 16)
 
 
 def _prime_below(n: int) -> int:

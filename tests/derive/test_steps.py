@@ -63,6 +63,12 @@ def largest(X: Any) -> Any:
     return nk.scan(lambda h: nk.maximum(h, X), float("-inf"), along="t")
 
 
+@nk.diagram("b t, b t, b -> b t, b t")
+def passed(X: Any, A: Any, h0: Any) -> Any:
+    """A state after each position, and the one before it."""
+    return nk.scan(lambda h, before: (A * h + X, h), (h0, 0.0), along="t")
+
+
 @nk.diagram("b t:int -> b t")
 def parity(X: Any) -> Any:
     """A state of whole numbers, of which a step takes a remainder."""
@@ -96,6 +102,13 @@ def memory_by_hand(X: Numbers, F: Numbers, c0: Numbers) -> list[Numbers]:
     return [np.stack(x, 1) for x in zip(*found, strict=True)]
 
 
+def passed_by_hand(X: Numbers, A: Numbers, h0: Numbers) -> list[Numbers]:
+    states = [h0]
+    for t in range(X.shape[1]):
+        states.append(A[:, t] * states[-1] + X[:, t])
+    return [np.stack(states[1:], 1), np.stack(states[:-1], 1)]
+
+
 def delta_by_hand(Q: Numbers, K: Numbers, V: Numbers, B: Numbers) -> Numbers:
     S, found = np.zeros((len(Q), K.shape[2], V.shape[2])), list[Numbers]()
     for t in range(Q.shape[1]):
@@ -122,6 +135,7 @@ CASES: list[tuple[nk.Diagram, Callable[..., Any]]] = [
     (elman, elman_by_hand),
     (memory, memory_by_hand),
     (delta, delta_by_hand),
+    (passed, passed_by_hand),
     (largest, lambda X: np.maximum.accumulate(X, 1)),
     (parity, parity_by_hand),
     (attended, attended_by_hand),

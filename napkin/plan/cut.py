@@ -101,7 +101,7 @@ class _Term:
         for order in orders(self.outputs, points):
             frontier = Frontier(self.outputs, self.sizes, order, points, self.unfused)
             pieces = Pieces(self.name, self.outputs, self.names, frontier, self.memo)
-            cutting = Cutting(pieces, self.at, under)
+            cutting = Cutting(pieces, self.at, min(under, fastest))
             try:
                 cutting.check()
                 if cutting.least < under and cutting.least <= fastest * SAME:

@@ -170,7 +170,7 @@ class Cutting:
         found: list[_Option] = []
         for j in self._begins(i):
             segment = self._segment(j, i) if j == 0 or self._options[j] else None
-            if segment is not None and (segment.fits or not self._unfused):
+            if segment is not None and (not self._unfused or segment.fits):
                 found.append(_Option(j, segment, self._least[j] + segment.least))
                 if self._unfused:
                     break

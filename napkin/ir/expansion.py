@@ -29,7 +29,7 @@ from napkin.ir.selecting import position
 from napkin.ir.slots import Slots, slots_of, spread
 from napkin.ir.slotted import read_slots
 from napkin.ir.storage import beside_memory, own_type, widens
-from napkin.ir.taking import TABLES, own_axes, spans_of, take, taken_axes
+from napkin.ir.taking import TABLES, own_axes, spans_of, take, taken_axes, taken_of
 
 
 def count(axes: tuple[str, ...]) -> Node:
@@ -165,8 +165,8 @@ def view(x: Node, names: Pairs) -> Node:
     table = dict(names)
     axes = tuple(table.get(a, a) for a in x.axes)
     args = tuple(sunk(a, names) for a in x.args)
-    slots = (read_slots(x).renamed(table),) if args else ()
-    return node("input", args, (x.params[0], own_axes(x), *slots), axes, x.kind)
+    ways = ((taken_of(x) or read_slots(x)).renamed(table),) if args else ()
+    return node("input", args, (x.params[0], own_axes(x), *ways), axes, x.kind)
 
 
 def sunk(x: Node, names: Pairs) -> Node:

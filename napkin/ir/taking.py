@@ -10,8 +10,8 @@ by the sizes, or hold 0 where it is padded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from napkin.errors import InputError
@@ -40,6 +40,11 @@ class Taken:
 
     under: tuple[str | int, ...]
     spans: Spans
+
+    def renamed(self, table: Mapping[str, str]) -> Taken:
+        """The same reading under other axis names."""
+        under = (table.get(u, u) if isinstance(u, str) else u for u in self.under)
+        return replace(self, under=tuple(under))
 
 
 # --- in diagrams --------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
 In `x = x + tl.sum(tl.load(..), axis=1)` the pass keeps a sum for each thread and adds these after
 the loop. Triton 3.6 and 3.9 do not ask how the sum joins x: `tl.maximum(x, tl.sum(..))` becomes a
 maximum for each thread, which is another value, and `a * x + tl.sum(..)` fails to compile. In
-Triton 3.6 so does a sum that is read twice after the loop. The pass looks at float32 tiles as they
-were loaded, reduced along the last dimension. So the reductions of `mishandled` are written along
-the first one, of the transposed tile, for which no thread moves a value.
+Triton 3.6 so does a sum that is read twice after the loop. And there it takes a thread's values in
+the order in which they lie, as if a row's were together: where threads go along rows first and a
+thread has several, each row gets values of others. The pass looks at float32 tiles as they were
+loaded, reduced along the last dimension. So the reductions of `mishandled` are written along the
+first one, of the transposed tile, for which no thread moves a value.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 
 from napkin.algebra.fold import State
 from napkin.algebra.terms import is_read
+from napkin.count.spread import WARP
 from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.lower.program import Loop, Program
 
@@ -34,7 +37,7 @@ def mishandled(program: Program, loop: Loop) -> frozenset[Node]:
             continue
         if s.leaf("old") in beside or not _read_once(program, loop, s):
             found |= taken
-        found |= {r for r in taken if not _kept(step, r, s)}
+        found |= {r for r in taken if not _kept(step, r, s) or _rows_share(program, r)}
     return frozenset(found)
 
 
@@ -53,6 +56,12 @@ def _loaded(n: Node) -> bool:
 def _kept(step: Node, r: Node, s: State) -> bool:
     """Whether a step does to its state what its reduction does to values."""
     return step.op == REDUCTIONS[r.op].combine and s.leaf("old") in step.args
+
+
+def _rows_share(program: Program, r: Node) -> bool:
+    """Whether a tile has more rows than threads: strides, which only a launch knows, decide whether
+    threads go along these first."""
+    return program.span(program.shape(r.args[0])[:-1]) > WARP * program.schedule.warps
 
 
 def _read_once(program: Program, loop: Loop, s: State) -> bool:

@@ -22,6 +22,7 @@ from napkin.lower.program import Loop, Program
 from napkin.lower.scope import DESCRIPTORS, GROUPS, Scope
 from napkin.lower.thread_locality import mishandled
 from napkin.lower.trim import loaded, trimmed
+from napkin.lower.waited_products import awaited
 
 
 def write(program: Program) -> Written:
@@ -104,7 +105,8 @@ class _Kernel:
         # Triton loads ahead what is multiplied; of other loops it has to be told.
         waits = live_set(self.kernel).waited and not loop.joins
         ahead = {"num_stages": self.program.schedule.stages} if waits else {}
-        body = [*positions, *inner.statements, *after]
+        body = [*positions, *inner.statements]
+        body += [*awaited(self.lang, body), *after]
         out += [*head.before, self.loops.over(head, body, **ahead)]
         return [*out, *self._join(loop, step.states)] if loop.joins else out
 

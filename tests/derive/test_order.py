@@ -25,6 +25,10 @@ from napkin.ir.expansion import expanded
 from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.listing import text
 from napkin.ir.node import Node, node, over, postorder
+from napkin.ir.rewrite import rewrite
+from napkin.ir.selecting import position
+from napkin.ir.taking import read_table, take
+from napkin.ir.whole_numbers import plus
 
 AXES = "abcde"
 
@@ -198,6 +202,17 @@ def test_an_axis_bound_twice_is_renamed() -> None:
     found, *_ = orders(n, {"q": 64, "x": 64, "d": 4})
     assert found.same_size == {"d2": "d"}
     assert text(found.made, {}) == "sum(Q * sum(K * V, over x), over d2)"
+
+
+def test_an_axis_bound_twice_is_renamed_in_what_is_read_at_positions() -> None:
+    """Each of two equal sums reads T at n - 1, and both are opened."""
+    read = take(leaf("T", "nd"), (plus(position("n"), -1),), ("n",))
+    S = along("sum", times([read, leaf("W", "nq")]), ("n",))
+    n = along("sum", times([S, S]), ("q", "d"))
+    opened = rewrite([n], read_table)[n]
+    found = orders(opened)
+    assert found
+    assert {"n": "n2"} in [{old: new for new, old in f.same_size.items()} for f in found]
 
 
 def test_a_cast_inside_keeps_its_place() -> None:

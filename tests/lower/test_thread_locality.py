@@ -53,6 +53,16 @@ def test_what_the_pass_takes_wrongly_is_written_along_the_first_dimension(
     assert all(row.ok for row in compiled(plan))
 
 
+def test_rows_of_which_a_thread_may_have_several_are_written_along_the_first_dimension(
+    forced: Callable[..., Plan],
+) -> None:
+    """Where threads go along rows, Triton 3.6 gives each row values of others."""
+    sizes = {"q": 256, "x": 256}
+    few, many = (forced(mean, sizes, "x", tiles={"q": q, "x": 32}) for q in (32, 64))
+    assert "tl.sum(X_tile.to(tl.float32), axis=2)" in few.source
+    assert "tl.sum(tl.permute(X_tile.to(tl.float32), [2, 0, 1]), axis=0)" in many.source
+
+
 def test_what_the_pass_takes_rightly_is_left_to_it(forced: Callable[..., Plan]) -> None:
     plan = forced(mean, {"q": 64, "x": 256}, "x", tiles={"q": 16, "x": 32})
     (k,) = plan.kernels

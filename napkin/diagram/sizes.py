@@ -98,8 +98,9 @@ def _check_readings(diagram: Interface, sizes: Mapping[str, int]) -> None:
                 f"byte along {last}; it must be even"
             )
     for n in diagram.takes:
+        read = all(sizes.get(a) != 0 for a in n.axes)
         for axis, span in zip(taken_axes(n), spans_of(n), strict=True):
-            if span is None and sizes.get(axis) == 0:
+            if read and span is None and sizes.get(axis) == 0:
                 raise InputError(
                     f"sizes: {axis}=0, but {diagram.name} reads along {axis} at computed "
                     "positions; it must be at least 1"

@@ -196,6 +196,18 @@ def test_an_empty_table_holds_nothing_to_take() -> None:
     assert scaled.evaluate(np.ones(2), np.zeros(0)).shape == (0,)
 
 
+def test_an_empty_axis_is_read_backwards() -> None:
+    @nk.diagram("a p -> a", sizes={"a": 2, "p": 3})
+    def last_first(X):
+        turned = nk.take(nk.cumsum(X, along="p"), p=nk.size("p") - 1 - nk.index("p"))
+        return nk.reduce(nk.exp(turned), "sum", over="p")
+
+    empty = np.zeros((2, 0))
+    assert (last_first.evaluate(empty) == 0).all()
+    assert (nk.derive(last_first, dtype="fp32")(empty) == 0).all()
+    assert nk.gradient(last_first).evaluate(empty, np.ones(2)).shape == (2, 0)
+
+
 def test_what_is_shown() -> None:
     @nk.diagram("h q x, h p -> h q x")
     def biased(S, B):

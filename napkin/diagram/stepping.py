@@ -38,8 +38,8 @@ from napkin.ir.selecting import position
 State = tuple[tuple[str, ...], Kind]
 """Axes and item type."""
 
-DONE = frozenset({*POINTWISE, *REDUCTIONS, *COMPOSITES, *SCANS, "rename"}) - {"steps"}
-"""Operators that a step may do with its states."""
+DONE = frozenset({*COMPOSITES, *SCANS, "rename"}) - {"steps"}
+"""What a step may do with its states beside pointwise operators and reductions."""
 
 
 SHIFT = (
@@ -146,7 +146,7 @@ def _check(made: Sequence[Node], moved: set[Node], names: Mapping[Node, str], ax
             continue
         pairs = names_of(n) if n.op == "rename" else ()
         reason = ""
-        if n.op not in DONE:
+        if n.op not in DONE and n.op not in POINTWISE and n.op not in REDUCTIONS:
             what = "scan by a step that is not linear" if n.op == "steps" else n.op
             reason = f"a step does no {what} of its state, which is in registers"
         elif axis in over(n) or any(axis in pair for pair in pairs):

@@ -290,9 +290,19 @@ def _ranked(
 
 def cumsum(x: Operand, along: str) -> Array:
     """Running sums of `x` along one axis, which the result keeps."""
-    return Array(infer.along("cumsum", lifted(x), axes_of(along, "along")))
+    return _moved("cumsum", x, along)
 
 
 def sort(x: Operand, along: str) -> Array:
     """`x` sorted upwards along one axis, which the result keeps."""
-    return Array(infer.along("sort", lifted(x), axes_of(along, "along")))
+    return _moved("sort", x, along)
+
+
+def _moved(op: str, x: Operand, along: str) -> Array:
+    axes, body = axes_of(along, "along"), lifted(x)
+    if len(axes) > 1:
+        raise InputError(
+            f"{op} along '{' '.join(axes)}': values follow each other along one axis; write "
+            f"along='{axes[0]}', and {op} again along another"
+        )
+    return Array(infer.along(op, body, axes))

@@ -8,6 +8,7 @@ what is free of the states is an array as any other.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -100,6 +101,7 @@ def traced(step: Callable[..., Any], leaves: Sequence[Node]) -> list[Node]:
     Raises:
         InputError: it gives another number of states, or is wrong in itself.
     """
+    _check_step(step, len(leaves))
     try:
         found = step(*map(Array, leaves))
     except InputError as why:
@@ -112,6 +114,20 @@ def traced(step: Callable[..., Any], leaves: Sequence[Node]) -> list[Node]:
             f"the step of scan gives {len(each)} states, and init has {len(leaves)}; give as many"
         )
     return [lifted(x) for x in each]
+
+
+def _check_step(step: object, states: int) -> None:
+    """Refuse a step that is no function of as many states."""
+    call = f"lambda {', '.join(state_names(states))}: ..."
+    if not callable(step):
+        raise InputError(f"the step of scan is {step!r}, which is no function; write {call}")
+    try:
+        inspect.signature(step).bind(*range(states))
+    except TypeError as error:
+        what = f"the step of scan does not take as many states as init has, {states}"
+        raise InputError(f"{what}: {error}; write {call}") from None
+    except ValueError:  # a function without a signature
+        return
 
 
 def _grown(state: State, made: Node, axis: str) -> State:

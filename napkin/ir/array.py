@@ -120,6 +120,9 @@ class Array:
     def __neg__(self) -> Array:
         return applied("neg", self)
 
+    def __pos__(self) -> Array:
+        return self
+
     def __abs__(self) -> Array:
         return applied("abs", self)
 

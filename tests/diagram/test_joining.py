@@ -23,11 +23,14 @@ def named(Z: Any) -> Any:
     return X
 
 
+def two_states(h: Any, c: Any) -> Any:
+    return h + c
+
+
 halved = nk.diagram("a:int -> a")(lambda N: N // 2)
 inverted = nk.diagram("a:bool -> a")(lambda B: ~B)
 THREE: Any = 3
 WRONG: Any = 1.5
-STEP: Any = lambda h, c: h + c
 doubled = nk.diagram("a -> a", sizes={"a": 4})(scaled)
 
 
@@ -36,9 +39,9 @@ def test_a_name_is_one_thing_in_diagrams_in_a_row() -> None:
     assert [o.name for o in row.outputs] == ["X2"]
     assert (nk.derive(row, dtype="fp32")(np.ones(4)) == 3).all()
     with pytest.raises(nk.InputError, match="s is 2 in the one and 3 in the other by default"):
-        doubled >> nk.diagram("a -> a")(shifted)
+        _ = doubled >> nk.diagram("a -> a")(shifted)
     with pytest.raises(nk.InputError, match="X is an input of the one and a scalar of the other"):
-        doubled >> nk.diagram("a -> a")(lambda Y, X=2.0: Y * X)
+        _ = doubled >> nk.diagram("a -> a")(lambda Y, X=2.0: Y * X)
     assert (doubled >> doubled).evaluate(np.ones(4), s=3.0).tolist() == [9.0] * 4
 
 
@@ -54,7 +57,7 @@ def test_scalars_of_a_diagram_within_another_are_known_and_given() -> None:
 
 def test_an_input_is_given_its_own_item_type() -> None:
     with pytest.raises(nk.InputError, match=r"N holds values of kind 'int', .* 'real'; write"):
-        doubled >> halved
+        _ = doubled >> halved
     with pytest.raises(nk.InputError, match=r"B holds values of kind 'bool', .*; write X != 0"):
         nk.diagram("a:int -> a")(lambda X: inverted(X))
     for given in (halved, inverted):
@@ -76,7 +79,7 @@ def test_sizes_are_whole_numbers_of_numpy_too() -> None:
         (lambda X: nk.sort(X, along="a b"), "sort along 'a b': .* one axis"),
         (lambda X: X * nk.size("a b"), r"size\('a b'\): write one axis, such as 'a'"),
         (lambda X: X * nk.index(""), r"index\(''\): write one axis"),
-        (lambda X: nk.scan(STEP, 0.0, along="b"), "does not take as many states"),
+        (lambda X: nk.scan(two_states, 0.0, along="b"), "does not take as many states"),
         (lambda X: nk.scan(THREE, 0.0, along="b"), "3, which is no function"),
         (lambda X: X << 2, r"have no <<; write X \* 2\*\*n"),
         (lambda X: divmod(X, 2), "have no divmod; write X // n and X % n"),

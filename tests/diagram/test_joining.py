@@ -27,10 +27,11 @@ def two_states(h: Any, c: Any) -> Any:
     return h + c
 
 
-halved = nk.diagram("a:int -> a")(lambda N: N // 2)
-inverted = nk.diagram("a:bool -> a")(lambda B: ~B)
 THREE: Any = 3
 WRONG: Any = 1.5
+TWO: Any = two_states
+halved = nk.diagram("a:int -> a")(lambda N: N // 2)
+inverted = nk.diagram("a:bool -> a")(lambda B: ~B)
 doubled = nk.diagram("a -> a", sizes={"a": 4})(scaled)
 
 
@@ -79,7 +80,7 @@ def test_sizes_are_whole_numbers_of_numpy_too() -> None:
         (lambda X: nk.sort(X, along="a b"), "sort along 'a b': .* one axis"),
         (lambda X: X * nk.size("a b"), r"size\('a b'\): write one axis, such as 'a'"),
         (lambda X: X * nk.index(""), r"index\(''\): write one axis"),
-        (lambda X: nk.scan(two_states, 0.0, along="b"), "does not take as many states"),
+        (lambda X: nk.scan(TWO, 0.0, along="b"), "does not take as many states"),
         (lambda X: nk.scan(THREE, 0.0, along="b"), "3, which is no function"),
         (lambda X: X << 2, r"have no <<; write X \* 2\*\*n"),
         (lambda X: divmod(X, 2), "have no divmod; write X // n and X % n"),

@@ -220,3 +220,16 @@ def test_what_is_shown() -> None:
     assert "take" in biased.draw()
     assert "take" in dot(biased)
     assert "take" in biased.weave("b").draw()
+
+
+def test_a_position_of_sizes_and_scalars_alone_is_passed_to_the_kernel() -> None:
+    @nk.diagram("q x -> q, q", sizes={"q": 5, "x": 7})
+    def middles(X, s=4.5):
+        middle = nk.size("x") // 2
+        return nk.take(nk.sort(X, along="x"), x=middle), nk.take(X, x=nk.cast(s, "int32"))
+
+    X = np.random.default_rng(0).normal(size=(5, 7))
+    plan = nk.derive(middles, dtype="fp32")
+    for found, wanted in zip(plan(X), (np.sort(X)[:, 3], X[:, 4]), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert plan.check(resources=False).ok

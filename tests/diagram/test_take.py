@@ -198,7 +198,7 @@ def test_an_empty_table_holds_nothing_to_take() -> None:
 
 def test_an_empty_axis_is_read_backwards() -> None:
     @nk.diagram("a p -> a", sizes={"a": 2, "p": 3})
-    def last_first(X):
+    def last_first(X: Any) -> Any:
         turned = nk.take(nk.cumsum(X, along="p"), p=nk.size("p") - 1 - nk.index("p"))
         return nk.reduce(nk.exp(turned), "sum", over="p")
 
@@ -224,7 +224,7 @@ def test_what_is_shown() -> None:
 
 def test_a_position_of_sizes_and_scalars_alone_is_passed_to_the_kernel() -> None:
     @nk.diagram("q x -> q, q", sizes={"q": 5, "x": 7})
-    def middles(X, s=4.5):
+    def middles(X: Any, s: Any = 4.5) -> Any:
         middle = nk.size("x") // 2
         return nk.take(nk.sort(X, along="x"), x=middle), nk.take(X, x=nk.cast(s, "int32"))
 

@@ -117,7 +117,7 @@ def test_an_output_that_is_repeated_along_an_axis_is_not_read() -> None:
 
 def test_names_of_what_is_kept_are_those_of_nothing_else() -> None:
     @nk.diagram("k d, k, d -> k")
-    def f(X, log, O_exact):
+    def f(X: Any, log: Any, O_exact: Any) -> Any:
         total = nk.reduce(X * log, "sum", over="d")
         return nk.exp(nk.log(total) * nk.exp(log) + nk.reduce(O_exact, "sum", over="d"))
 

@@ -38,8 +38,10 @@ def plan_for(plan: Plan, sizes: Mapping[str, int]) -> Plan:
     """The plan for other sizes (itself, for its own); derived once per sizes."""
     if all(plan.sizes[a] == n for a, n in sizes.items()):
         return plan
-    at_least_one = tuple((a, max(1, n)) for a, n in sizes.items())
-    on = plan.machine, at_least_one, plan.dtype
+    from napkin.plan.samples import even_pairs
+
+    at_least_one = even_pairs(plan.diagram, {a: max(1, n) for a, n in sizes.items()})
+    on = plan.machine, tuple(at_least_one.items()), plan.dtype
     return _plan_at(plan.diagram, *on, plan.deterministic)
 
 

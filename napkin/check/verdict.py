@@ -96,7 +96,7 @@ def check(
     said = given(plan.diagram, inputs, ranges, sizes)
     if gradient_of is not None:
         check_gradient(gradient_of, plan.diagram)
-    todo = cases(plan, {**(sizes or {}), **said.sizes} if said.sizes else sizes)
+    todo = cases(plan, {**(sizes or {}), **said.sizes} if said.arrays else sizes)
     total = len(todo) + (1 if resources else 0)
     values: list[ValueRow] = []
     traffic: list[TrafficRow] = []

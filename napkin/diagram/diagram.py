@@ -7,17 +7,19 @@ need rooms above are made through `napkin.diagram.moves`.
 from __future__ import annotations
 
 import keyword
+import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from napkin.diagram import moves
+from napkin.diagram import joining, moves
 from napkin.diagram import sizes as checks
 from napkin.diagram.interface import Interface
 from napkin.errors import InputError, check_known
 from napkin.ir.array import Array, lifted
+from napkin.ir.infer import reals
 from napkin.ir.listing import listing
 from napkin.ir.names import axis_names
 from napkin.ir.node import Node, node, postorder
@@ -223,10 +225,15 @@ class Diagram(Interface):
                     f"{self.name}: {n.params[0]} has axes '{' '.join(n.axes)}', but the array "
                     f"given, '{' '.join(have.axes)}', {what}; rename axes with nk.rename"
                 )
-            by[n] = have.node
+            by[n] = joining.as_input(have.node, n, self.name)
+        for name in scalars:
+            check_known(name, self.scalars, f"{self.name} has no scalar {name!r}")
+        if unset := [k for k, v in self.scalars.items() if k not in scalars and math.isnan(v)]:
+            raise InputError(f"{self.name} needs a value for the scalar {', '.join(unset)}")
+        given = {**self.scalars, **scalars}
         scalar_nodes = {
-            node("scalar", params=(k,)): lifted(scalars.get(k, default))
-            for k, default in self.scalars.items()
+            node("scalar", params=(k,)): reals(lifted(float(v) if isinstance(v, int) else v))
+            for k, v in given.items()
         }
         done = rewrite(self.roots, lambda old, _: by.get(old) or scalar_nodes.get(old))
         names = INNER_NAMES.get({})
@@ -237,7 +244,13 @@ class Diagram(Interface):
         return out[0] if len(out) == 1 else out
 
     def __rshift__(self, other: Diagram) -> Diagram:
-        """Composition: the outputs of this diagram are the inputs of `other`, in order."""
+        """Composition: the outputs of this diagram are the inputs of `other`, in order. Scalars of
+        one name are one, and have one default value.
+
+        Raises:
+            InputError: inputs are not as many as outputs, or have other axes or item types; or a
+                scalar has two values.
+        """
         if len(self.outputs) != len(other.inputs):
             raise InputError(
                 f"{self.name} >> {other.name}: {len(self.outputs)} outputs, but "
@@ -249,13 +262,15 @@ class Diagram(Interface):
                     f"{self.name} >> {other.name}: {o.name} has axes '{' '.join(o.axes)}', but "
                     f"{n.params[0]} has '{' '.join(n.axes)}'"
                 )
-        by = dict(zip(other.inputs, self.roots, strict=True))
+        joining.check_scalars(self, other)
+        pairs = zip(other.inputs, self.roots, strict=True)
+        by = {n: joining.as_input(root, n, other.name) for n, root in pairs}
         done = rewrite(other.roots, lambda old, _: by.get(old))
         return replace(
             other,
             name=f"{self.name}_{other.name}",
             inputs=self.inputs,
-            outputs=tuple(replace(o, node=done[o.node]) for o in other.outputs),
+            outputs=joining.outputs(self, other, done),
             scalars={**self.scalars, **other.scalars},
             names={**self.names, **{done[n]: t for n, t in other.names.items() if n in done}},
             sizes={**self.sizes, **other.sizes},

@@ -11,7 +11,7 @@ from napkin.errors import InputError, check_known
 from napkin.ir import taking
 from napkin.ir.array import Array, Operand, applied, lifted, real_beyond_int32, within_int32
 from napkin.ir.infer import DTYPES, pointwise
-from napkin.ir.names import axis_names
+from napkin.ir.names import axis_names, one_axis
 from napkin.ir.selecting import position
 from napkin.ir.whole_numbers import length, plus, times, whole
 from napkin.ir.windows import Span, check_window
@@ -19,14 +19,12 @@ from napkin.ir.windows import Span, check_window
 
 def size(axis: str) -> Array:
     """The size of an axis, as a scalar known when the kernel is launched."""
-    (name,) = axis_names(axis, f"size({axis!r})") or ("",)
-    return Array(length(name))
+    return Array(length(one_axis(axis, f"size({axis!r})")))
 
 
 def index(axis: str) -> Array:
     """The position along an axis: 0, 1, 2, ..."""
-    (name,) = axis_names(axis, f"index({axis!r})") or ("",)
-    return Array(position(name))
+    return Array(position(one_axis(axis, f"index({axis!r})")))
 
 
 def take(table: Array, /, **positions: Operand) -> Array:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from napkin.errors import InputError
+from napkin.ir.node import in_kind
 from napkin.ir.operators.record import POINTWISE, Operator, Reduction, Sign
 
 _HARD = (0.0, 1.0, -1.0, 0.5, -3.25, 1e-3, 7.0, -60.0, 88.0, 1e4, -1e4)
@@ -62,6 +63,7 @@ def _computed(record: Operator, *arrays: Any) -> Any:
 
 def _differ(a: Any, b: Any) -> Any:
     """Where two arrays are not the same number."""
+    a, b = np.asarray(a, float), np.asarray(b, float)
     with np.errstate(all="ignore"):
         gap = np.abs(a - b) > _CLOSE * np.maximum(np.maximum(np.abs(a), np.abs(b)), 1.0)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -160,9 +162,9 @@ def check_reduction(record: Reduction) -> None:
             i = wrong[0]
             at = ", ".join(f"{n} = {float(a[i]):.6g}" for n, a in zip("abc", args, strict=False))
             raise InputError(
-                f"reduction {record.name}: {law} fails at {at}: {left[i]:.9g} is not "
-                f"{right[i]:.9g}; a reduction takes values in any order and any grouping, beside "
-                "its identity"
+                f"reduction {record.name}: {law} fails at {at}: {float(left[i]):.9g} is not "
+                f"{float(right[i]):.9g}; a reduction takes values in any order and any grouping, "
+                "beside its identity"
             )
     _check_evaluation(record)
 
@@ -174,9 +176,8 @@ def _laws(record: Reduction) -> Iterator[tuple[str, Any, Any, Sequence[Any]]]:
     def joined(a: Any, b: Any) -> Any:
         return _computed(join, a, b)
 
-    a, b = _values(1, 2)
-    _, c = _values(2, 2)
-    nothing = np.full_like(a, record.identity)
+    a, b, c = (_of_kind(x, join) for x in (*_values(1, 2), _values(2, 2)[1]))
+    nothing = np.full_like(a, in_kind(record.identity, join.operands or "real"))
     yield f"combine(a, {record.identity}) = a", joined(a, nothing), a, (a,)
     yield "combine(identity, identity) = identity", joined(nothing, nothing), nothing, ()
     yield "combine(a, b) = combine(b, a)", joined(a, b), joined(b, a), (a, b)
@@ -196,7 +197,7 @@ def _laws(record: Reduction) -> Iterator[tuple[str, Any, Any, Sequence[Any]]]:
 def _check_evaluation(record: Reduction) -> None:
     join = POINTWISE[record.combine]
     for shape, axes in (((4, 5), (1,)), ((3, 2, 5), (0, 2)), ((2, 0), (1,))):
-        x = np.random.default_rng(3).normal(size=shape)
+        x = _of_kind(np.random.default_rng(3).normal(scale=9.0, size=shape), join)
         try:
             with np.errstate(all="ignore"):
                 found = np.asarray(record.evaluate(np, x, axes, None), float)

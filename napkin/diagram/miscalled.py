@@ -14,6 +14,13 @@ _CALL = re.compile(
     r"(\w+)\(\) (?:got an unexpected keyword argument '(\w+)'"
     r"|missing [^:]*: (.*)|(takes .*|got .*))"
 )
+_SIGN = re.compile(r"unsupported operand type\(s\) for (\S+?)(?:\(\))?: (.*)")
+_INSTEAD = {
+    "divmod": "X // n and X % n", "<<": "X * 2**n", ">>": "X // 2**n",
+    "^": "X != Y for tests of which one holds",
+}  # fmt: skip
+"""What to write for operators that arrays do not have."""
+
 _AXES = {"axis", "axes", "dim", "dims"}
 """What other libraries of arrays call the argument that says which axes."""
 
@@ -21,6 +28,10 @@ _AXES = {"axis", "axes", "dim", "dims"}
 def miscalled(error: BaseException) -> str:
     """What is wrong with a call of a function of napkin, and what to write instead; "" where
     `error` is about something else."""
+    sign = _SIGN.match(str(error)) if isinstance(error, TypeError) else None
+    if sign is not None and "'Array'" in sign[2]:
+        instead = _INSTEAD.get(sign[1].strip("="), "the functions and operators of napkin")
+        return f"arrays of a diagram have no {sign[1]}; write {instead}"
     found = _CALL.match(str(error)) if isinstance(error, TypeError) else None
     if found is None:
         return ""

@@ -12,7 +12,7 @@ from typing import Any, cast, overload
 
 from napkin.errors import SPELLED, InputError, did_you_mean, meant
 from napkin.ir import infer, selecting
-from napkin.ir.array import Array, Operand, lifted
+from napkin.ir.array import Array, Operand, check_operands, lifted
 from napkin.ir.infer import joined, pointwise
 from napkin.ir.key_sets import query_axes
 from napkin.ir.names import axis_names
@@ -142,9 +142,15 @@ def reduce(
 
 def _as_joined(how: str, body: Node) -> Node:
     """What is reduced, as reals where only reals are joined: what such a reduction is of nothing
-    may be no whole number."""
-    real = how in REDUCTIONS and POINTWISE[REDUCTIONS[how].combine].kind == "real"
-    return pointwise("cast", (body,), ("fp32",)) if real and body.kind != "real" else body
+    may be no whole number. Tests that a user's operator joins to numbers are whole numbers."""
+    if how not in REDUCTIONS:
+        return body
+    record, join = REDUCTIONS[how], POINTWISE[REDUCTIONS[how].combine]
+    check_operands(join, {body.kind})
+    if join.kind == "real" != body.kind:
+        return pointwise("cast", (body,), ("fp32",))
+    counted = record.definition and body.kind == "bool" != join.kind
+    return pointwise("cast", (body,), ("int32",)) if counted else body
 
 
 def _left_out(how: str, kind: Kind) -> Node:
@@ -284,9 +290,19 @@ def _ranked(
 
 def cumsum(x: Operand, along: str) -> Array:
     """Running sums of `x` along one axis, which the result keeps."""
-    return Array(infer.along("cumsum", lifted(x), axes_of(along, "along")))
+    return _moved("cumsum", x, along)
 
 
 def sort(x: Operand, along: str) -> Array:
     """`x` sorted upwards along one axis, which the result keeps."""
-    return Array(infer.along("sort", lifted(x), axes_of(along, "along")))
+    return _moved("sort", x, along)
+
+
+def _moved(op: str, x: Operand, along: str) -> Array:
+    axes, body = axes_of(along, "along"), lifted(x)
+    if len(axes) > 1:
+        raise InputError(
+            f"{op} along '{' '.join(axes)}': values follow each other along one axis; write "
+            f"along='{axes[0]}', and {op} again along another"
+        )
+    return Array(infer.along(op, body, axes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sized
+from numbers import Integral
 
 from napkin.diagram.interface import Interface
 from napkin.errors import InputError, check_known
@@ -45,7 +46,7 @@ def check_sizes(
     same, out = diagram.same_size, dict[str, int]()
     sizes = by_axis(sizes)
     for axis, value in sizes.items():
-        _check_size(diagram, axis, value, 0 if empty else 1)
+        value = _size(diagram, axis, value, 0 if empty else 1)
         root = same.get(axis, axis)
         if root in out and out[root] != value:
             for n in diagram.key_sets:
@@ -77,15 +78,17 @@ def check_sizes(
     return found
 
 
-def _check_size(diagram: Interface, axis: str, value: object, low: int) -> None:
-    """Refuse an axis that there is not, and what is no size."""
+def _size(diagram: Interface, axis: str, value: object, low: int) -> int:
+    """A size of an axis that there is, numpy's whole numbers as Python's."""
     check_known(axis, diagram.axes, f"sizes: {diagram.name} has no axis {axis!r}")
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise InputError(
             f"sizes: {axis}={value!r} is not a whole number; write one from 1, as in {axis}=1024"
         )
-    if not low <= value <= MAX_SIZE:
+    size = int(value)
+    if not low <= size <= MAX_SIZE:
         raise InputError(f"sizes: {axis}={value} is not between {low} and 2**40")
+    return size
 
 
 def _check_readings(diagram: Interface, sizes: Mapping[str, int]) -> None:
@@ -98,8 +101,9 @@ def _check_readings(diagram: Interface, sizes: Mapping[str, int]) -> None:
                 f"byte along {last}; it must be even"
             )
     for n in diagram.takes:
+        read = all(sizes.get(a) != 0 for a in n.axes)
         for axis, span in zip(taken_axes(n), spans_of(n), strict=True):
-            if span is None and sizes.get(axis) == 0:
+            if read and span is None and sizes.get(axis) == 0:
                 raise InputError(
                     f"sizes: {axis}=0, but {diagram.name} reads along {axis} at computed "
                     "positions; it must be at least 1"

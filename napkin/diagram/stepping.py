@@ -8,6 +8,7 @@ what is free of the states is an array as any other.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -38,8 +39,8 @@ from napkin.ir.selecting import position
 State = tuple[tuple[str, ...], Kind]
 """Axes and item type."""
 
-DONE = frozenset({*POINTWISE, *REDUCTIONS, *COMPOSITES, *SCANS, "rename"}) - {"steps"}
-"""Operators that a step may do with its states."""
+DONE = frozenset({*COMPOSITES, *SCANS, "rename"}) - {"steps"}
+"""What a step may do with its states beside pointwise operators and reductions."""
 
 
 SHIFT = (
@@ -100,6 +101,7 @@ def traced(step: Callable[..., Any], leaves: Sequence[Node]) -> list[Node]:
     Raises:
         InputError: it gives another number of states, or is wrong in itself.
     """
+    _check_step(step, len(leaves))
     try:
         found = step(*map(Array, leaves))
     except InputError as why:
@@ -112,6 +114,20 @@ def traced(step: Callable[..., Any], leaves: Sequence[Node]) -> list[Node]:
             f"the step of scan gives {len(each)} states, and init has {len(leaves)}; give as many"
         )
     return [lifted(x) for x in each]
+
+
+def _check_step(step: object, states: int) -> None:
+    """Refuse a step that is no function of as many states."""
+    call = f"lambda {', '.join(state_names(states))}: ..."
+    if not callable(step):
+        raise InputError(f"the step of scan is {step!r}, which is no function; write {call}")
+    try:
+        inspect.signature(step).bind(*range(states))
+    except TypeError as error:
+        what = f"the step of scan does not take as many states as init has, {states}"
+        raise InputError(f"{what}: {error}; write {call}") from None
+    except ValueError:  # a function without a signature
+        return
 
 
 def _grown(state: State, made: Node, axis: str) -> State:
@@ -146,7 +162,7 @@ def _check(made: Sequence[Node], moved: set[Node], names: Mapping[Node, str], ax
             continue
         pairs = names_of(n) if n.op == "rename" else ()
         reason = ""
-        if n.op not in DONE:
+        if n.op not in DONE and n.op not in POINTWISE and n.op not in REDUCTIONS:
             what = "scan by a step that is not linear" if n.op == "steps" else n.op
             reason = f"a step does no {what} of its state, which is in registers"
         elif axis in over(n) or any(axis in pair for pair in pairs):

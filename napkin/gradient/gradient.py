@@ -121,8 +121,10 @@ def _wanted(f: Diagram, wrt: str | Iterable[str] | None) -> dict[str, Node]:
     real = [name for name, n in known.items() if n.kind == "real"]
     if wrt is None:
         names = real
-    else:
+    elif isinstance(wrt, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         names = wrt.replace(",", " ").split() if isinstance(wrt, str) else list(wrt)
+    else:
+        raise InputError(f"gradient: wrt={wrt!r} names no input; write wrt='{' '.join(real)}'")
     for name in names:
         if name in f.scalars:
             raise Refusal(

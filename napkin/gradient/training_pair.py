@@ -34,6 +34,7 @@ class Keepable:
         axes: as it lies in memory.
         dtype: its storage type; "" for the plan's.
         output: whether it is an output of the diagram, which is stored in any case.
+        beside: its name where it is kept in float32 beside such an output.
     """
 
     name: str
@@ -41,6 +42,11 @@ class Keepable:
     axes: tuple[str, ...]
     dtype: str
     output: bool
+    beside: str = ""
+
+    def exactly(self) -> Keepable:
+        """It in float32; an output is kept once more."""
+        return replace(self, name=self.beside or self.name, dtype="fp32", output=False)
 
 
 def keepable(f: Diagram, back: Backward) -> list[Keepable]:
@@ -65,10 +71,15 @@ def keepable(f: Diagram, back: Backward) -> list[Keepable]:
         if _is_array(n) and n not in after and n not in results and n not in unsure
         and (n.op in {*REDUCTIONS, *SCANS, *COMPOSITES} or (n in met and n in own))
     ]  # fmt: skip
-    kept = [Keepable(o.name, n, o.axes, own_type(o.node), True) for n, o in results.items()
-            if n in order and n not in unsure]  # fmt: skip
+    kept = [Keepable(o.name, n, o.axes, own_type(o.node), True, f"{o.name}_exact")
+            for n, o in results.items() if n in order and n not in unsure]  # fmt: skip
     found = _without_stages(_at_ends(found, order, after | unsure | {*results}), order)
-    return kept + _distinct(found, {*names.values(), *(k.name for k in kept)})
+    return _distinct(kept + found, {*_interface(f), *_interface(made)})
+
+
+def _interface(f: Diagram) -> list[str]:
+    """The names of what a diagram takes and gives."""
+    return [*(str(n.params[0]) for n in f.inputs), *f.scalars, *(o.name for o in f.outputs)]
 
 
 def _at_ends(
@@ -144,13 +155,13 @@ def _is_array(n: Node) -> bool:
 
 
 def _distinct(found: Sequence[Keepable], taken: set[str]) -> list[Keepable]:
-    """The same arrays under names that are their own."""
+    """The same arrays under names that are their own, but for those that outputs have."""
     out = list[Keepable]()
-    used = taken - {k.name for k in found}
     for k in found:
-        name = numbered(k.name, used)
-        used.add(name)
-        out.append(replace(k, name=name))
+        field = "beside" if k.output else "name"
+        name = numbered(getattr(k, field), taken)
+        taken.add(name)
+        out.append(replace(k, **{field: name}))
     return out
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from numbers import Integral, Real
 from typing import Any, NoReturn, TypeAlias
 
 from napkin.errors import InputError, NoSuchName, check_known, meant
 from napkin.ir.infer import pointwise, renamed
 from napkin.ir.names import axis_names
-from napkin.ir.node import INT32, Node, number
+from napkin.ir.node import INT32, Kind, Node, number
 from napkin.ir.operators import POINTWISE
+from napkin.ir.operators.record import Operator
 
 Operand: TypeAlias = "Array | float | int | bool"
 
@@ -119,6 +120,9 @@ class Array:
     def __neg__(self) -> Array:
         return applied("neg", self)
 
+    def __pos__(self) -> Array:
+        return self
+
     def __abs__(self) -> Array:
         return applied("abs", self)
 
@@ -155,8 +159,19 @@ def applied(op: str, *args: object) -> Array:
         InputError: an argument is neither, or no operand of it.
     """
     nodes, record = [lifted(a) for a in args], POINTWISE[op]
-    kinds = {n.kind for n in nodes}
-    sign = (record.text or op).format(*[""] * record.arity).strip()
+    check_operands(record, kinds := {n.kind for n in nodes})
+    if "real" in kinds or record.kind == "real":
+        nodes = [real_beyond_int32(n) for n in nodes]
+    return Array(pointwise(op, [within_int32(n) for n in nodes]))
+
+
+def check_operands(record: Operator, kinds: Set[Kind]) -> None:
+    """Refuse item types of which an operator is not.
+
+    Raises:
+        InputError: it is of whole numbers or of tests, and there are others.
+    """
+    sign = (record.text or record.name).format(*[""] * record.arity).strip()
     if record.operands == "int" and "real" in kinds:
         raise InputError(
             f"{sign} is of whole numbers, and an operand is real; write "
@@ -167,9 +182,6 @@ def applied(op: str, *args: object) -> Array:
             f"{sign} joins tests, as in (X > 0) & (Y > 0), and has no bits of numbers; "
             "write X != 0 for a test of each number, and // and % for bits"
         )
-    if "real" in kinds or record.kind == "real":
-        nodes = [real_beyond_int32(n) for n in nodes]
-    return Array(pointwise(op, [within_int32(n) for n in nodes]))
 
 
 def _is_wide(n: Node) -> bool:

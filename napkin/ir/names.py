@@ -47,6 +47,18 @@ def axis_names(text: str, where: str) -> tuple[str, ...]:
     return names
 
 
+def one_axis(text: str, where: str) -> str:
+    """The one axis that a text names.
+
+    Raises:
+        InputError: it names none, or several.
+    """
+    names = axis_names(text, where)
+    if len(names) != 1:
+        raise InputError(f"{where}: write one axis, such as {names[0] if names else 'q'!r}")
+    return names[0]
+
+
 def numbered(name: str, taken: Container[str], join: str = "") -> str:
     """A name that is not taken: this one, or it with the first number from 2 after it."""
     others = (f"{name}{join}{i}" for i in itertools.count(2))

@@ -92,6 +92,8 @@ def key_set(
     Raises:
         InputError: a run is no such pair, or a bound is no whole number.
     """
+    if not callable(runs):  # pyright: ignore[reportUnnecessaryComparison]
+        raise InputError(f"{text}: {runs!r} is no function; write lambda i, size: [(0, i + 1)]")
     return _flat(
         text, queries, keys, at,
         lambda i, size: [_run(text, run, size) for run in runs(Array(i), Array(size))],

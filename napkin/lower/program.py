@@ -14,7 +14,6 @@ from functools import cached_property, lru_cache
 
 from napkin.algebra.fold import Stream
 from napkin.algebra.known import Known, value_at
-from napkin.algebra.terms import is_read
 from napkin.derive.kernel import Kernel
 from napkin.ir.node import FLIGHT, REDUCTIONS, SCANS, Node, inside_sums, over, postorder
 from napkin.ir.operators import POINTWISE
@@ -276,7 +275,7 @@ def _constants(roots: list[Node]) -> list[Node]:
         if n.constant:
             continue
         for a in n.args:
-            if a.constant and not counted(a) and not is_read(n):
+            if a.constant and not counted(a):
                 found[a] = None
     for n in roots:
         if n.constant and not counted(n):

@@ -29,6 +29,10 @@ def machines() -> tuple[str, ...]:
 
 def machine(name_or_path: str | Path) -> Machine:
     """The shipped machine of that name ("h100"), or the one in a user's ``.toml`` file."""
+    if not isinstance(name_or_path, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            f"machine {name_or_path!r} is no name; write one of: {', '.join(machines())}"
+        )
     path = Path(name_or_path)
     if path.suffix == ".toml":
         try:

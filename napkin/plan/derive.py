@@ -80,6 +80,9 @@ def derive(
             multiply out.
     """
 
+    if not isinstance(diagram, Diagram):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"derive of {diagram!r}, which is no diagram; put @nk.diagram above it")
+
     def found() -> Plan:
         memo = memo_of(on, dtype, parts, deterministic)
         known = diagram.check_sizes(sizes or {})
@@ -224,10 +227,14 @@ def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float 
 
 
 def _check_parts(diagram: Diagram, parts: Mapping[str, int], sizes: Mapping[str, int]) -> None:
+    if not isinstance(parts, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"parts={parts!r} is no dictionary; write parts={{'x': 4}}")
     for axis, number in parts.items():
         check_known(axis, diagram.axes, f"parts: no axis {axis!r}")
-        if number < 1:
-            raise InputError(f"parts: {axis}={number}, but an axis has at least 1 part")
+        if not isinstance(number, int) or number < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(
+                f"parts: {axis}={number!r}, but an axis has a whole number of parts, from 1"
+            )
         if number > sizes[axis]:
             raise InputError(
                 f"parts: {axis}={number}, but {axis} has {sizes[axis]} values, and at most as many"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from napkin.derive.rules.exact import is_small, read_exactly
@@ -81,8 +81,7 @@ class Pairs:
             if k.output and (k.node not in exact or k.dtype == "fp32"):
                 yield k
             elif k.node in exact or is_small(k.axes, self.f.inputs, self.sizes):
-                name = f"{k.name}_exact" if k.output else k.name
-                yield replace(k, name=name, dtype="fp32", output=False)
+                yield k.exactly()
             else:
                 yield k
 

@@ -74,7 +74,7 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
     ragged = _past_windows(f, plan.sizes, _tied(plan, ragged), prime=True)
     cut = _past_windows(f, plan.sizes, _tied(plan, cut), prime=True)
     few = _tied(plan, {a: min(n, _prime_below(67)) for a, n in ragged.items()})
-    even, cut, ragged, few = (_even_pairs(f, x) for x in (even, cut, ragged, few))
+    even, cut, ragged, few = (even_pairs(f, x) for x in (even, cut, ragged, few))
     batch = underscored(BATCH, f.axes)
     return [
         Case("divides", even),
@@ -85,7 +85,7 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
     ]
 
 
-def _even_pairs(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
+def even_pairs(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
     """`sizes` made even along axes along which two values share a byte."""
     paired = {n.axes[-1] for n in diagram.inputs if own_type(n) in PACKED}
     return {a: max(2, n - n % 2) if a in paired else n for a, n in sizes.items()}
@@ -102,7 +102,7 @@ def small(f: Diagram, rng: np.random.Generator) -> dict[str, int]:
     its windows."""
     drawn = {a: int(rng.integers(2, 9)) for a in f.axes}
     fit = _one_size(f, {a: min(n, f.sizes.get(a, n)) for a, n in drawn.items()}, {})
-    return _even_pairs(f, _past_windows(f, f.sizes, fit))
+    return even_pairs(f, _past_windows(f, f.sizes, fit))
 
 
 def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:

@@ -158,7 +158,7 @@ def _trained(places: str, inner: str) -> Function:
     rows = [{*n.axes} for n in diagram.inputs]
     own = {k.node for _, k in _outputs(diagram, back)}
     kept = [
-        replace(k, name=f"{k.name}_exact" if k.output else k.name, dtype="fp32", output=False)
+        k.exactly()
         for k in keepable(diagram, back)
         if k.node not in own and any({*k.axes} < r for r in rows) and _multiplies(k.node, rows)
     ]

@@ -149,3 +149,10 @@ def test_positions_of_eight_bits_are_drawn_within_their_type() -> None:
     """One past an end is drawn of others, which -1 is not of uint8."""
     found = check(nk.derive(summed_codes), sizes=dict(summed_codes.sizes), resources=False)
     assert found.ok, str(found)
+
+
+def test_given_inputs_without_axes_are_given_to_one_run() -> None:
+    plan = nk.derive(nk.diagram("() -> ()")(lambda x: nk.exp(x) ** 2), dtype="fp32")
+    (row,) = check(plan, inputs={"x": 0.5}, resources=False).values
+    assert row.case == "as asked"
+    assert row.ok

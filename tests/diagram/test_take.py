@@ -196,6 +196,18 @@ def test_an_empty_table_holds_nothing_to_take() -> None:
     assert scaled.evaluate(np.ones(2), np.zeros(0)).shape == (0,)
 
 
+def test_an_empty_axis_is_read_backwards() -> None:
+    @nk.diagram("a p -> a", sizes={"a": 2, "p": 3})
+    def last_first(X: Any) -> Any:
+        turned = nk.take(nk.cumsum(X, along="p"), p=nk.size("p") - 1 - nk.index("p"))
+        return nk.reduce(nk.exp(turned), "sum", over="p")
+
+    empty = np.zeros((2, 0))
+    assert (last_first.evaluate(empty) == 0).all()
+    assert (nk.derive(last_first, dtype="fp32")(empty) == 0).all()
+    assert nk.gradient(last_first).evaluate(empty, np.ones(2)).shape == (2, 0)
+
+
 def test_what_is_shown() -> None:
     @nk.diagram("h q x, h p -> h q x")
     def biased(S, B):
@@ -208,3 +220,16 @@ def test_what_is_shown() -> None:
     assert "take" in biased.draw()
     assert "take" in dot(biased)
     assert "take" in biased.weave("b").draw()
+
+
+def test_a_position_of_sizes_and_scalars_alone_is_passed_to_the_kernel() -> None:
+    @nk.diagram("q x -> q, q", sizes={"q": 5, "x": 7})
+    def middles(X: Any, s: Any = 4.5) -> Any:
+        middle = nk.size("x") // 2
+        return nk.take(nk.sort(X, along="x"), x=middle), nk.take(X, x=nk.cast(s, "int32"))
+
+    X = np.random.default_rng(0).normal(size=(5, 7))
+    plan = nk.derive(middles, dtype="fp32")
+    for found, wanted in zip(plan(X), (np.sort(X)[:, 3], X[:, 4]), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert plan.check(resources=False).ok

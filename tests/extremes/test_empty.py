@@ -113,3 +113,11 @@ def test_an_empty_batch_of_torch_tensors_keeps_its_shape() -> None:
     found = plan(torch.zeros(0, 4), torch.zeros(5, 4), torch.zeros(5, 4))
     assert found.shape == (0, 4)
     assert found.dtype == torch.float32
+
+
+def test_no_halves_of_bytes() -> None:
+    @nk.diagram("n x:int4 -> n", sizes={"n": 3, "x": 8})
+    def summed(X: Any) -> Any:
+        return nk.reduce(X * 0.5, "sum", over="x")
+
+    np.testing.assert_array_equal(nk.derive(summed)(np.zeros((3, 0))), [0.0] * 3)

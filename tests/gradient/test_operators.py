@@ -124,3 +124,14 @@ def test_a_wrong_derivative_of_a_reduction_is_refused() -> None:
             "sum_with_a_wrong_slope", combine=lambda a, b: a + b, identity=0.0,
             derivative=lambda y, x: 2.0 * nk.exp(0.0 * x),
         )  # fmt: skip
+
+
+def test_a_power_of_zero_has_no_slope_at_zero() -> None:
+    @nk.diagram("n, n:int -> n, n", sizes={"n": 4})
+    def powers(X: Any, k: Any) -> Any:
+        return X**k, X**0
+
+    x, k, ones = [0.0, 0.0, 0.0, 2.0], [0, 1, 2, 3], np.ones(4)
+    made = nk.gradient(powers)
+    for found in (made.evaluate(x, k, ones, ones), nk.derive(made, dtype="fp32")(x, k, ones, ones)):
+        np.testing.assert_allclose(found, [0.0, 1.0, 0.0, 12.0], rtol=1e-6)

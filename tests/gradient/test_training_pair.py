@@ -113,3 +113,18 @@ def test_an_output_that_is_repeated_along_an_axis_is_not_read() -> None:
 
     woven = both.weave("w", into="c")
     assert all("w" not in k.axes for k in keepable(woven, backward(woven)) if k.node.axes == ("x",))
+
+
+def test_names_of_what_is_kept_are_those_of_nothing_else() -> None:
+    @nk.diagram("k d, k, d -> k")
+    def f(X: Any, log: Any, O_exact: Any) -> Any:
+        total = nk.reduce(X * log, "sum", over="d")
+        return nk.exp(nk.log(total) * nk.exp(log) + nk.reduce(O_exact, "sum", over="d"))
+
+    back = backward(f)
+    found = keepable(f, back)
+    names = [k.exactly().name for k in found]
+    taken = {str(n.params[0]) for n in back.diagram.inputs}
+    assert len({*names}) == len(names)
+    assert taken.isdisjoint(names)
+    assert {"log2", "O_exact2"} <= {*names}

@@ -45,6 +45,14 @@ def _power_certain(n: Term, base: float, exponent: float) -> bool:
     return n.args[1].kind != "real" or (base >= 0 and exponent != 0 and math.isfinite(exponent))
 
 
+def _power_slope(op: Any, a: Any, b: Any) -> Any:
+    """b times a to the power b - 1; 0 where b is 0, also at 0, where 0 / a is no number."""
+    if b.node.op == "number":
+        known = b.node.params[0]
+        return b * op.pow(a, known - 1) if known else 0.0
+    return op.where(op.equal(b, 0), 0.0, b * op.pow(a, b - 1))
+
+
 def _most_sign(n: Term, *signs: Sign) -> Sign:
     return "positive" if "positive" in signs else "nonnegative" if any(signs) else ""
 
@@ -85,7 +93,7 @@ define(Operator(
         "size = tl.where(b == 0, 1.0, tl.exp2(tl.log2(tl.abs(a)) * b))",
         "return tl.where(b % 2 != 0, tl.where(a < 0, -size, size), size)",
     )}, stem="power", derivative=lambda op, y, a, b: (
-        b * op.pow(a, b - 1), op.where(op.equal(a, 0), 0.0, y * op.log(a))
+        _power_slope(op, a, b), op.where(op.equal(a, 0), 0.0, y * op.log(a))
     ),
 ))  # fmt: skip
 define(Operator(

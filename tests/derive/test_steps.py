@@ -181,6 +181,17 @@ def test_chunks_continue_where_the_last_ended(
     assert breach(streamed(diagram), drawn(diagram, seed, t=sum(cut)), sizes, cut) is None
 
 
+@nk.diagram("t d, t n -> t d", sizes={"t": 7, "d": 7, "n": 3})
+def of_spread(X, Y):
+    """Each position of t is a query, and the keys are no positions of it."""
+    seen = nk.spread(Y, nk.neighborhood(3, is_causal=True, queries="t", keys="d"), over="n")
+    return nk.scan(lambda h: nk.tanh(h * X) + seen, 0.0, along="t")
+
+
+def test_a_scan_goes_over_the_queries_of_a_key_set() -> None:
+    nk.derive(of_spread, dtype="fp32").check().raise_if_wrong()
+
+
 @cases
 def test_torch_evaluates_steps(diagram: Any, by_hand: Any) -> None:
     torch = pytest.importorskip("torch")

@@ -24,10 +24,15 @@ STEPS: dict[str, Callable[..., np.ndarray]] = {
 """What a step of a scan makes of the state, by the name of its form (`programs.STEPS`)."""
 
 
+LOWEST = float(np.finfo(np.float32).min)
+"""Where the maximum of a softmax starts."""
+
+
 def shares(x: np.ndarray, at: int) -> np.ndarray:
-    """Exponentials over their sum."""
-    e = np.exp(x - x.max(at, keepdims=True, initial=-np.inf))
-    return e / e.sum(at, keepdims=True)
+    """Exponentials over their sum; 0 where all are."""
+    e = np.exp(x - x.max(at, keepdims=True, initial=LOWEST))
+    total = e.sum(at, keepdims=True)
+    return e / np.where(total == 0, 1.0, total)
 
 
 ANY_STEPS: dict[str, Callable[..., np.ndarray]] = {

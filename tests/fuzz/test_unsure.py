@@ -9,7 +9,7 @@ import sys
 import numpy as np
 from judged import error
 from programs import Input, Program, Ref, Step
-from unsure import Wobble, excess, wobbles
+from unsure import FLOAT16, FLOAT32, Range, Wobble, excess, wobbles
 from values import results
 
 HALF = 2.0**-24
@@ -246,6 +246,27 @@ def test_a_small_hyperbolic_tangent_moves_by_the_rounding_of_1():
     assert wanted == 1
     assert wobble.by == 1
     assert not moved(steps, (), [1e-5, 1e-2, 0.0])[1].by.any()
+
+
+def reached(op: str, given: list[float], place: int, held: Range = FLOAT32) -> bool:
+    """Whether the place of an extremum may be another one, in 16 bits."""
+    steps = (Step(op, (Ref(0),)), reduced("argmax", 1), Step("equal", (Ref(2), place)))
+    program, sizes = Program((X,), steps, ((Ref(3), ()),), {"x": len(given)}), {"x": len(given)}
+    wanted = results(program, [np.asarray(given)], sizes)
+    assert not wanted[0]
+    return bool(wobbles(program, [np.asarray(given)], sizes, wanted, 2.0**-14, held)[0].by)
+
+
+def test_what_is_too_small_for_fp16_is_equal_to_0_there():
+    """Of -2e-6, -4e-10 and -3e-12 the last two are 0, and the first of these is the largest."""
+    given = [-1e-5, -2e-6, *[-3e-6] * 20, -4e-10, -3e-12]
+    assert reached("tanh", given, 22, FLOAT16)
+    assert not reached("tanh", [0.5, 0.6], 0)
+
+
+def test_values_that_are_equal_in_float32_are_so_in_a_plan_of_16_bits():
+    """tanh(9.5) and tanh(12) are 1 there, and tanh(6) is not."""
+    assert reached("tanh", [0.5, *[6.0] * 20, 9.5, *[12.0] * 20], 21)
 
 
 def test_an_infinity_is_found_where_no_number_is_wanted_and_not_the_other_way():

@@ -89,6 +89,9 @@ class Wobble:
         )
 
 
+WIDER = {"bf16", "fp32"}
+"""Types of inputs whose numbers may be too small for a product in fp16."""
+
 SELECTS = {
     "rename", "take", "slide", "compress", "spread", "sort", "max", "min", "maximum", "minimum",
     "where", "neg", "abs", "cast", "saturated", "nearest", "xor", "topk", "uniform",
@@ -135,9 +138,12 @@ def wobbles(
     rng, many = np.random.default_rng(0), [(rounding, 0.5, False)] * (SAMPLES - 5)
     first = [(0.0, 1.0, False), (rounding, 1.0, False), (rounding, 0.0, False), (rounding, 0, True)]
     first.append((2 * rounding / ROUNDINGS, 0, True))
+    last: list[tuple[float, float | None, bool]] = [(0.0, None, True)]
+    if rounding > UNROUNDED:  # what is computed in float32 has equal values there
+        last += [(n * UNROUNDED / ROUNDINGS, 0, True) for n in (1, 2, 4)]
     exact = [np.asarray(w, float) for w in wanted]
     out = [Wobble.none(w) for w in exact]
-    for reach, lost, nearest in (*first, *many):
+    for reach, lost, nearest in (*first, *many, *last):
         found = disturbed(program, arrays, sizes, reach, rng, held, lost, nearest, fused)
         for i, (r, axes) in enumerate(program.outputs):
             near = np.asarray(found[r.at].filled(axes, sizes), float)
@@ -152,16 +158,17 @@ def disturbed(
     rounding: float,
     rng: np.random.Generator,
     held: Range,
-    lost: float,
+    lost: float | None,
     nearest: bool = False,
     fused: bool = False,
 ) -> list[Value]:
     """The value of every input and step, each moved after it is computed, or rounded to nearest; a
-    share of what is too small for normal numbers is 0."""
-    found = [
-        Value(given.axes, np.asarray(x).astype(DTYPE[given.kind]))
-        for given, x in zip(program.inputs, arrays, strict=True)
-    ]
+    share of what is too small for normal numbers is 0, or with None, all of it is rounded."""
+    found: list[Value] = []
+    for given, x in zip(program.inputs, arrays, strict=True):
+        data = np.asarray(x).astype(DTYPE[given.kind])
+        narrowed = held is FLOAT16 and given.storage in WIDER
+        found.append(Value(given.axes, _small(data, held, lost, rng) if narrowed else data))
     exact = [True] * len(found)
     for step in program.steps:
         made = value(step, found, sizes)
@@ -230,11 +237,15 @@ def _nearest(data: np.ndarray, reach: np.ndarray) -> np.ndarray:
         return np.where((grid > 0) & np.isfinite(data), np.round(data / grid) * grid, data)
 
 
-def _small(data: np.ndarray, held: Range, lost: float, rng: np.random.Generator) -> np.ndarray:
+def _small(
+    data: np.ndarray, held: Range, lost: float | None, rng: np.random.Generator
+) -> np.ndarray:
     """Values of which those too small for normal numbers are 0, or the multiples of the least one
     on either side; where none is lost they stay, as in an operator that is computed at once with
     the next."""
     small = np.abs(data) < held.normal
+    if lost is None:
+        return np.where(small, np.round(data / held.least) * held.least, data)
     if not lost or not small.any():
         return data
     with np.errstate(all="ignore"):

@@ -14,17 +14,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from napkin.lower import syntax as sx
+from napkin.lower.printer import comment
 from napkin.lower.spelling import Language
 
 
 def awaited(lang: Language, body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """What a loop does at its end so that its products are done."""
     shared = _shared(body)
-    return [
+    found: list[ast.stmt] = [
         sx.assign(target, _there_and_back(lang, target, product))
         for target, product in _sums(body)
         if shared & {n.id for n in _operands(product)}
     ]
+    said = comment("products are done here: their tiles are read for something else, too")
+    return [said, *found] if found else []
 
 
 def _there_and_back(lang: Language, target: str, product: ast.Call) -> sx.Expr:

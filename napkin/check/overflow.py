@@ -34,7 +34,8 @@ def overflow(
     """
     opened = expanded(diagram.roots)
     roots = [opened[n] for n in diagram.roots]
-    leaves = {str(n.params[0]): x for n, x in zip(diagram.inputs, arrays, strict=True)}
+    numbers = zip(diagram.inputs, diagram.read(arrays), strict=True)
+    leaves = {str(n.params[0]): x for n, x in numbers}
     bind = {n: leaves[str(n.params[0])] for n in postorder(roots) if n.op == "input"}
     order = ordered(roots)
     values = dict(zip(order, evaluate(order, bind, sizes, scalars), strict=True))

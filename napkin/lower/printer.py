@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import keyword
 import textwrap
+import unicodedata
 from collections.abc import Mapping, Sequence
 
 from napkin.ir.operators import FUNCTIONS
@@ -14,10 +16,19 @@ WIDTH = 100
 
 
 def function_name(name: str) -> str:
-    """What the function of a kernel is called: no name of a module or a function of its file, nor
-    one that Python gives to a function or to what a module is."""
+    """What the function of a kernel is called: ASCII, as Triton demands, no name of a module or a
+    function of its file, nor one that Python gives to a function or to what a module is."""
+    name = "".join(_plain(c) for c in unicodedata.normalize("NFKD", name))
     taken = name in {"tl", "triton", *GLUON_NAMES, *FUNCTIONS} or hasattr(builtins, name)
+    taken |= keyword.iskeyword(name)
     return f"{name}_kernel" if taken or name.startswith("__") else name
+
+
+def _plain(letter: str) -> str:
+    """A letter in ASCII: nothing of an accent, the number of any other."""
+    if letter.isascii():
+        return letter
+    return "" if unicodedata.combining(letter) else f"u{ord(letter):x}"
 
 
 def words(text: str, width: int) -> list[str]:

@@ -206,9 +206,9 @@ def _explain(error: BaseException, job: Job, said: str) -> str:
     """One line for what the compiler refused, with the kernel's own line where it is known."""
     place = ""
     source, node = getattr(error, "src", None), getattr(error, "node", None)
-    if isinstance(source, str) and node is not None:
-        lines = source.splitlines()
-        place = f", at: {lines[node.lineno - 1].strip()}" if node.lineno <= len(lines) else ""
+    line = getattr(node, "lineno", 0)  # of a name that Triton refuses, the node is that name
+    if isinstance(source, str) and 0 < line <= len(lines := source.splitlines()):
+        place = f", at: {lines[line - 1].strip()}"
     root = error
     while root.__cause__ is not None:
         root = root.__cause__

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from napkin.diagram.diagram import Diagram
@@ -266,9 +267,17 @@ class _Interpreted:
         ran = run_recipe(self.recipe, inputs, self.sizes, self.scalars)
         dtype = {t.name: DTYPES[t.dtype] for t in self.recipe.stored}
         return [
-            torch.from_numpy(ran.tensors[t].to_float64()).to(dtype[t]).as_strided(*layout)
+            _laid(ran.tensors[t].to_float64(), dtype[t], layout)
             for t, layout in zip(self.recipe.results, self.layouts, strict=True)
         ]
+
+
+def _laid(values: np.ndarray[Any, Any], dtype: torch.dtype, layout: Layout) -> torch.Tensor:
+    """A tensor of its own, and no view, with these numbers one after another in memory: autograd
+    lets its caller change it in place."""
+    out = torch.empty_strided(*layout, dtype=dtype)
+    out.as_strided((out.numel(),), (1,)).copy_(torch.from_numpy(values.reshape(-1)))
+    return out
 
 
 _warned = False

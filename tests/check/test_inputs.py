@@ -156,3 +156,15 @@ def test_given_inputs_without_axes_are_given_to_one_run() -> None:
     (row,) = check(plan, inputs={"x": 0.5}, resources=False).values
     assert row.case == "as asked"
     assert row.ok
+
+
+def test_an_overflow_beside_computed_positions() -> None:
+    """Positions arrived as floats where the reference was searched for the overflow."""
+
+    @nk.diagram("n d, n:int -> n", sizes={"n": 3, "d": 5})
+    def picked(X, at):
+        return nk.take(nk.exp(X * X) * 0.0 + X, d=at)
+
+    given = {"X": np.full((3, 5), 20.0), "at": np.array([1, 2, 0])}
+    (row,) = nk.derive(picked, dtype="fp32").check(inputs=given, resources=False).values
+    assert "past float32" in row.overflow

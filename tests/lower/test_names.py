@@ -86,6 +86,17 @@ def test_names_that_no_kernel_can_have(name: str, said: str) -> None:
         most("f").named(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "function"), [("gr\u00f6\u00dfe", "groudfe"), ("\u00eff", "if_kernel")], ids=ascii
+)
+def test_the_compiler_takes_a_name_beyond_ascii(name: str, function: str) -> None:
+    """Triton's compiler refuses a function of that name, which the interpreter runs."""
+    plan = nk.derive(most(name), dtype="fp32")
+    assert plan.name == name
+    assert f"def {function}(" in plan.source
+    plan.check(sizes={"n": 3, "x": 5}).raise_if_wrong()
+
+
 def test_a_function_whose_name_is_none() -> None:
     def body(X: Any) -> Any:
         return X * 2.0

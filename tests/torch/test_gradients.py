@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch.autograd import gradcheck
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention, silu
 from torch.utils.checkpoint import checkpoint
 
 import napkin as nk
@@ -274,3 +274,11 @@ def test_graphs_and_checkpoints(query: torch.Tensor) -> None:
     assert torch.equal(gradient_of(fast, query), want)
     assert torch.equal(gradient_of(lambda q: checkpoint(attend, q, use_reentrant=False), query),
                        want)  # fmt: skip
+
+
+def test_an_output_that_is_changed_in_place() -> None:
+    """On the CPU it was a view, which autograd lets nobody change."""
+    x, by_torch = (torch.linspace(-1, 2, 6).view(2, 3).requires_grad_() for _ in range(2))
+    nkt.swiglu(x, x).mul_(2.0).square().sum().backward()
+    (2 * by_torch * silu(by_torch)).square().sum().backward()
+    torch.testing.assert_close(x.grad, by_torch.grad)

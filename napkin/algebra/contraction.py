@@ -93,8 +93,11 @@ class Contraction(Generic[Key]):
 
     def lies(self, side: int) -> bool:
         """Whether an operand is one reading, multiplied as it lies in memory."""
-        parts = self.sides[side]
-        return len(parts) == 1 and is_operand(parts[0], self.parts)
+        return self._lie[side]
+
+    @cached_property
+    def _lie(self) -> tuple[bool, ...]:
+        return tuple(len(s) == 1 and is_operand(s[0], self.parts) for s in self.sides)
 
     def transposed(self, side: int) -> bool:
         """Whether an operand's dimensions are in the other order than the product takes them."""

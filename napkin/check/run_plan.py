@@ -18,20 +18,16 @@ from napkin.run.arrays import DeviceArray
 from napkin.run.interpreted import run_recipe, stored
 
 if TYPE_CHECKING:
-    from napkin.plan.plan import Plan
+    from napkin.plan.plan import Asked, Plan
 
 
 @lru_cache(maxsize=64)
 def _plan_at(
-    diagram: Diagram,
-    machine: Any,
-    sizes: tuple[tuple[str, int], ...],
-    dtype: str,
-    deterministic: bool,
+    diagram: Diagram, machine: Any, sizes: tuple[tuple[str, int], ...], dtype: str, asked: Asked
 ) -> Plan:
     from napkin.plan.derive import derive
 
-    return derive(diagram, machine, dict(sizes), dtype, deterministic=deterministic)
+    return derive(diagram, machine, dict(sizes), dtype, **asked.at(dict(sizes)))
 
 
 def plan_for(plan: Plan, sizes: Mapping[str, int]) -> Plan:
@@ -41,8 +37,7 @@ def plan_for(plan: Plan, sizes: Mapping[str, int]) -> Plan:
     from napkin.plan.samples import even_pairs
 
     at_least_one = even_pairs(plan.diagram, {a: max(1, n) for a, n in sizes.items()})
-    on = plan.machine, tuple(at_least_one.items()), plan.dtype
-    return _plan_at(plan.diagram, *on, plan.deterministic)
+    return _plan_at(plan.diagram, plan.machine, tuple(at_least_one.items()), plan.dtype, plan.asked)
 
 
 def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:

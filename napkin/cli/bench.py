@@ -53,6 +53,9 @@ def bench_diagram(
         from napkin.show.plots import check_plot
 
         check_plot(plot)
+    from napkin.show.files import check_file, write_file
+
+    check_file(output)
     from napkin.diagram.library import baselines
     from napkin.measure.bench import bench, named, usual
     from napkin.measure.device import fresh_seed, require
@@ -62,7 +65,6 @@ def bench_diagram(
     wanted = request(name, on, sizes, dtype, storage=storage, gradient=gradient)
     require("bench")
     from napkin.show import console, measured
-    from napkin.show.files import write_file
 
     plan = wanted.plan(tuned and not tune)
     rankings: Sequence[Any] = ()

@@ -10,7 +10,7 @@ from typer import Option
 
 from napkin.cli import options
 from napkin.cli.request import request, tuned_plan
-from napkin.show.files import writable_folder, write_file
+from napkin.show.files import check_folder, writable_folder, write_file
 
 if TYPE_CHECKING:
     from napkin.plan.plan import Plan
@@ -44,7 +44,7 @@ def derive_diagram(
 
         require("derive --tune")
     if out is not None:
-        writable_folder(out)
+        check_folder(out)
     plan = wanted.plan(tuned and not tune)
     from napkin.show import console, measured, plans
 
@@ -66,5 +66,6 @@ def _write(plan: Plan, folder: Path) -> None:
     """Write the files of a plan that run alone."""
     from napkin.plan.standalone import standalone
 
+    writable_folder(folder)
     for name, text in standalone(plan).items():
         write_file(folder / name, text.encode())

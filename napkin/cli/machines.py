@@ -52,12 +52,13 @@ def _measure_machine(output: Path | None, json: bool) -> None:
     if output is not None and output.suffix != ".toml":
         raise InputError(f"--output {output}: a machine file ends in .toml")
     from napkin.measure.device import require
+    from napkin.show.files import check_file, write_file
 
+    check_file(output)
     require("machines measure")
     from napkin.machine.machine_file import written
     from napkin.measure.machine import measure
     from napkin.show import console, overview
-    from napkin.show.files import write_file
 
     found = measure()
     if output is not None:

@@ -46,6 +46,9 @@ def verify_kernels(
             "verify runs on a CUDA device: write napkin verify --gpu (on the CPU, napkin check NAME"
             " checks the same kernels)"
         )
+    from napkin.show.files import check_file, write_file
+
+    check_file(output)
     from napkin.measure import matrix
     from napkin.measure.device import described, fresh_seed, require
 
@@ -59,7 +62,6 @@ def verify_kernels(
     from napkin.measure.sanitize import sanitized
     from napkin.measure.verify import Outcome, Verified, verify
     from napkin.show import console, measured
-    from napkin.show.files import write_file
     from napkin.torch.device_machine import shipped
 
     about, seed = described(), fresh_seed() if seed is None else seed

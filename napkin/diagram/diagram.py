@@ -249,7 +249,7 @@ class Diagram(Interface):
 
         Raises:
             InputError: inputs are not as many as outputs, or have other axes or item types; or a
-                scalar has two values.
+                scalar has two values, or an axis two meanings.
         """
         if len(self.outputs) != len(other.inputs):
             raise InputError(
@@ -263,6 +263,7 @@ class Diagram(Interface):
                     f"{n.params[0]} has '{' '.join(n.axes)}'"
                 )
         joining.check_scalars(self, other)
+        joining.check_axes(self, other)
         pairs = zip(other.inputs, self.roots, strict=True)
         by = {n: joining.as_input(root, n, other.name) for n, root in pairs}
         done = rewrite(other.roots, lambda old, _: by.get(old))

@@ -1,9 +1,9 @@
-"""What a diagram is given by another one: item types, scalars, and names of outputs."""
+"""What a diagram is given by another one: item types, scalars, axes, and names of outputs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from napkin.diagram.interface import Interface, Output
@@ -46,6 +46,35 @@ def check_scalars(first: Interface, second: Interface) -> None:
         if k in names:
             why = "is an input of the one and a scalar of the other"
         raise InputError(f"{what}: {k} {why}; give one of the two another name")
+
+
+def check_axes(first: Interface, second: Interface) -> None:
+    """Refuse an axis of two diagrams in a row that the one does not hand to the other, and that is
+    something else in each."""
+    between = [a for o in first.outputs for a in o.axes]
+    for a in second.axes:
+        if a in between or a not in first.axes:
+            continue
+        own, other = (_axis(d, a, between) for d in (first, second))
+        if own != other:
+            raise InputError(
+                f"{first.name} >> {second.name}: {a} is {own} in the one and {other} in the other; "
+                "give it another name in one of the two"
+            )
+
+
+def _axis(d: Interface, axis: str, between: Sequence[str]) -> str:
+    """What an axis is in a diagram, in words."""
+    same = d.same_size
+    for a in between:
+        if same.get(a, a) == same.get(axis, axis):
+            return f"{a} under another name"
+    for s in d.slides:
+        if axis == s.out:
+            return f"the windows along {s.axis}"
+        if axis == s.tap and s.span.window:
+            return f"the {s.span.window} places of a window"
+    return f"{d.slots[axis][0]} slots" if axis in d.slots else "an axis of its own"
 
 
 def outputs(first: Interface, second: Interface, done: Mapping[Node, Node]) -> tuple[Output, ...]:

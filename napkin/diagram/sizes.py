@@ -156,11 +156,13 @@ def check_scalars(diagram: Interface, scalars: Mapping[str, float]) -> dict[str,
     for name in scalars:
         check_known(name, diagram.scalars, f"{diagram.name} has no scalar {name!r}")
     given = {name: _number(diagram, name, value) for name, value in scalars.items()}
-    out = {**diagram.scalars, **given}
-    missing = [name for name, value in out.items() if value != value]
+    missing = [name for name, v in diagram.scalars.items() if name not in given and v != v]
     if missing:
-        raise InputError(f"{diagram.name} needs a value for the scalar {', '.join(missing)}")
-    return out
+        raise InputError(
+            f"{diagram.name} needs a value for the scalar {', '.join(missing)}; give it in the call"
+            f" or as the function's default, as in {missing[0]}=1.0"
+        )
+    return {**diagram.scalars, **given}
 
 
 def _number(diagram: Interface, name: str, value: object) -> float:

@@ -24,7 +24,7 @@ from napkin.moves.trail import Trail
 from napkin.plan.cut import cut
 from napkin.plan.explained import told
 from napkin.plan.fitting import fitting
-from napkin.plan.plan import Plan, holders
+from napkin.plan.plan import Asked, Plan, holders
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.segments import Memo
 from napkin.plan.steps import kernel_moves
@@ -90,6 +90,9 @@ def derive(
         plan = searched(diagram, known, memo, materialise, multiply_out).fitted()
         if materialise is None:
             _check_parted(plan, parts or {})
+        stored = materialise if materialise in (None, "every") else tuple(materialise)
+        asked = Asked(stored, tuple((parts or {}).items()), multiply_out, tuned, deterministic)
+        plan = replace(plan, asked=asked)
         return remembered(plan) if tuned else plan
 
     return told(diagram, found)
@@ -147,7 +150,7 @@ class Searched:
             _same_size(rewritten),
             {axis: own[axis] for axis, own in number.items()},
             tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks)),
-            deterministic=memo.deterministic,
+            asked=Asked(deterministic=memo.deterministic),
         )
 
     @cached_property

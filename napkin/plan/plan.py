@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import sympy
 
@@ -23,6 +23,21 @@ from napkin.settings.choice import Choice
 from napkin.settings.specialised import best_specialised
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What `nk.derive` was asked for beside a diagram, a machine, sizes and a type."""
+
+    materialise: tuple[str, ...] | Literal["every"] | None = None
+    parts: tuple[tuple[str, int], ...] = ()
+    multiply_out: bool = False
+    tuned: bool = False
+    deterministic: bool = True
+
+    def at(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """The same of `nk.derive` at other sizes: an axis has at most as many parts as values."""
+        return {**asdict(self), "parts": {a: min(n, sizes[a]) for a, n in self.parts}}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """Kernels in the order they run, and what they are predicted to cost.
@@ -38,7 +53,7 @@ class Plan:
         same_size: axes that refactoring named, with the axes whose sizes they have.
         parts: axes of parts of a streamed axis, and how many there are.
         blocks: the axes that groups fold block by block.
-        deterministic: whether no kernels may add to one array in memory in any order.
+        asked: what it was derived for beside these.
         specialised: whether kernels of warpgroups may take the place of its own (`launched`).
         given: those that do whatever the model says, by the name of the kernel whose place they
             take.
@@ -54,9 +69,14 @@ class Plan:
     same_size: Mapping[str, str] = field(default_factory=dict[str, str])
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
     blocks: tuple[Blocks, ...] = ()
-    deterministic: bool = True
+    asked: Asked = Asked()
     specialised: bool = True
     given: Mapping[str, Choice] = field(default_factory=dict[str, Choice])
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether no kernels may add to one array in memory in any order."""
+        return self.asked.deterministic
 
     def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Sizes for the kernels' axes: those of the diagram, of axes that refactoring named, and of

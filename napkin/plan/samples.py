@@ -45,7 +45,7 @@ def plan_of(plan: Plan, case: Case) -> Plan:
         return plan
     sizes = {**plan.sizes, **case.sizes}
     woven = plan.diagram.weave(case.weave)
-    return derive(woven, plan.machine, sizes, plan.dtype, deterministic=plan.deterministic)
+    return derive(woven, plan.machine, sizes, plan.dtype, **plan.asked.at(sizes))
 
 
 def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:

@@ -14,7 +14,7 @@ from napkin.errors import InputError
 from napkin.ir.symbols import size_symbol
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
-from napkin.show.files import writable_folder
+from napkin.show import files
 from napkin.show.plans import heading
 from napkin.show.plots import figure, figure_class
 from napkin.show.predictions import fixed_sizes
@@ -38,7 +38,7 @@ def check_folder(folder: Path, what: str = "--plot") -> None:
         InputError: matplotlib is missing, or the folder cannot be written into.
     """
     figure_class(what)
-    writable_folder(folder)
+    files.check_folder(folder)
 
 
 def plot_plan(folder: Path, plan: Plan) -> list[str]:
@@ -207,6 +207,7 @@ def _draw_machines(axes: Any, found: Sequence[Predicted]) -> None:
 
 def _write(folder: Path, name: str, about: str, draw: Callable[..., None], *shown: Any) -> str:
     """Draw what is shown into a file; its name."""
+    files.writable_folder(folder)
     with figure(folder / f"{name}.svg", 7.0, 4.5) as made:
         axes = made.subplots()
         draw(axes, *shown)

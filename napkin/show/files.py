@@ -52,6 +52,38 @@ def writable_folder(path: Path) -> None:
         _probe(path / f".napkin.{os.getpid()}.tmp")
 
 
+def check_folder(path: Path) -> None:
+    """Check that files can be written into a folder, before the work whose results they are for.
+    A folder that is not there yet is not made.
+
+    Raises:
+        InputError: they cannot be.
+    """
+    missing = [p for p in (path, *path.parents) if not p.exists()]
+    try:
+        writable_folder(path)
+    finally:
+        for made in missing:
+            with contextlib.suppress(OSError):
+                made.rmdir()
+
+
+def check_file(path: Path | None) -> None:
+    """Check that a file, where one is asked for, can be written, before the work whose result it
+    is for.
+
+    Raises:
+        InputError: it cannot be.
+    """
+    if path is None:
+        return
+    with _refusing(path):
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; name a file in it, as in {path / 'name.svg'}")
+        if not path.exists() or path.is_file():
+            _probe(path.resolve().with_name(f".{path.name}.{os.getpid()}.tmp"))
+
+
 def check_csv(path: Path) -> None:
     """Check that a CSV file can be written, before the work whose result it is for.
 
@@ -60,11 +92,7 @@ def check_csv(path: Path) -> None:
     """
     if path.suffix.lower() != ".csv":
         raise InputError(f"--csv {path}: the file's name ends in .csv")
-    with _refusing(path):
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; name a file in it, as in {path / path.name}")
-        if not path.exists() or path.is_file():
-            _probe(path.resolve().with_name(f".{path.name}.{os.getpid()}.tmp"))
+    check_file(path)
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:

@@ -27,7 +27,7 @@ from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.plan.standalone import standalone
 from napkin.progress import Progress
-from napkin.show.files import writable_folder, write_file
+from napkin.show.files import check_folder, writable_folder, write_file
 from napkin.show.tables import (
     COSTS,
     VERDICTS,
@@ -61,10 +61,12 @@ def diagrams(wanted: Sequence[str]) -> list[Diagram]:
     """The diagrams to generate for: those named, or every shipped one.
 
     Raises:
-        InputError: a name is unknown, or two diagrams would share a folder.
+        InputError: a name is unknown, an axis has no size, or two diagrams would share a folder.
     """
     found = [load(name) for name in wanted or names()]
     called = [d.name for d in found]
+    for d in found:
+        d.check_sizes({})
     for name in called:
         if called.count(name) > 1:
             raise InputError(
@@ -80,12 +82,9 @@ def generate(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
         InputError: a diagram is unknown, or `out` cannot be written.
     """
     found = diagrams(wanted)
-    writable_folder(out)
+    check_folder(out)
     folder = _Folder(out)
     for i, d in enumerate(found):
-        drawing = {f"{d.name}/diagram.svg": _drawing(d)}
-        folder.made.update(drawing)
-        folder.store(drawing)
         for j, on in enumerate(MACHINES):
             step = i * len(MACHINES) + j, len(found) * len(MACHINES)
             title = f"{d.name} on {on}"
@@ -94,6 +93,9 @@ def generate(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
             if plan is None:
                 continue
             folder.add(plan, title, tell, step)
+        drawing = {f"{d.name}/diagram.svg": _drawing(d)}
+        folder.made.update(drawing)
+        folder.store(drawing)
     wrong = [*folder.wrong, *_left_over(out, found, not wanted, folder.made)]
     return Outcome(tuple(folder.written), tuple(wrong))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from napkin.errors import InputError, check_known
-from napkin.show.files import write_file
+from napkin.show.files import check_file, write_file
 
 _FORMATS = ("svg", "png", "pdf")
 
@@ -18,11 +18,13 @@ def check_plot(path: Path) -> None:
     """Check that a plot can be made, before the work that it shows.
 
     Raises:
-        InputError: the file's ending is none that can be written, or matplotlib is missing.
+        InputError: the file's ending is none that can be written, matplotlib is missing, or the
+            file cannot be written.
     """
     ending = path.suffix.removeprefix(".").lower()
     check_known(ending, _FORMATS, f"--plot {path}: the ending says what to write")
     figure_class()
+    check_file(path)
 
 
 def figure_class(what: str = "--plot") -> Any:

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,10 @@ class Routing:
     chosen: int
 
     def __post_init__(self) -> None:
-        if min(self.tokens, self.experts, self.chosen) < 1 or self.chosen > self.experts:
-            raise InputError(
-                f"{self}: tokens, experts and chosen are whole numbers from 1, and a token chooses "
-                "no more experts than there are"
-            )
+        for name, value in vars(self).items():
+            _check_whole(f"Routing: {name}={value!r}", value)
+        if self.chosen > self.experts:
+            raise InputError(f"{self}: a token chooses no more experts than there are")
 
     @property
     def mean(self) -> float:
@@ -72,11 +72,14 @@ class Routing:
 
     def dropped(self, slots: int) -> float:
         """The share of all choices that find no slot, on average, where each expert has `slots`."""
+        _check_whole(f"{slots!r} slots", slots, 0)
         n = np.arange(self.tokens + 1)
         return float(np.sum(np.maximum(n - slots, 0) * self._chances)) / self.mean
 
     def slots(self, dropped: float = 0.001) -> int:
         """The fewest slots for each expert that leave out no more than a share of all choices."""
+        if not isinstance(dropped, Real) or not 0 <= dropped <= 1:
+            raise InputError(f"dropped={dropped!r} is no share; write a number from 0 to 1")
         return bisect_left(range(self.tokens), -dropped, key=lambda n: -self.dropped(n))
 
     def dispatch(self, choices: Sequence[Sequence[int]] | Array, slots: int) -> tuple[Array, Array]:
@@ -84,8 +87,10 @@ class Routing:
         (-1 for none), and the slot of each choice, tokens by choices (-1 for those left out).
 
         Raises:
-            InputError: the choices are not k numbers of experts for each of T tokens.
+            InputError: the choices are not k numbers of experts for each of T tokens, or the slots
+                are no whole number.
         """
+        _check_whole(f"{slots!r} slots", slots, 0)
         order, experts, place = self._sorted(choices)
         kept = place < slots
         tokens = np.full((self.experts, slots), -1)
@@ -95,7 +100,12 @@ class Routing:
         return tokens, at.reshape(self.tokens, self.chosen)
 
     def blocks(self, rows: int) -> int:
-        """The most blocks of so many rows that all choices fill, each block of one expert."""
+        """The most blocks of so many rows that all choices fill, each block of one expert.
+
+        Raises:
+            InputError: the rows are no whole number from 1.
+        """
+        _check_whole(f"blocks of {rows!r} rows", rows)
         every = self.chosen * self.tokens
         begun = min(self.experts, every)
         return begun + (every - begun) // rows
@@ -109,16 +119,15 @@ class Routing:
         tokens by choices.
 
         Raises:
-            InputError: as `dispatch`, or there are fewer than one row.
+            InputError: as `dispatch` and `blocks`.
         """
-        if rows < 1:
-            raise InputError(f"blocks of {rows} rows; write a whole number from 1, such as 128")
+        count = self.blocks(rows)
         order, experts, place = self._sorted(choices)
         loads = np.bincount(experts, minlength=self.experts)
         many = -(-loads // rows)
         first = np.cumsum(many) - many
-        tokens = np.full((self.blocks(rows), rows), -1)
-        serving = np.zeros(self.blocks(rows), int)
+        tokens = np.full((count, rows), -1)
+        serving = np.zeros(count, int)
         serving[: many.sum()] = np.repeat(np.arange(self.experts), many)
         block, row = first[experts] + place // rows, place % rows
         tokens[block, row] = order // self.chosen
@@ -130,14 +139,24 @@ class Routing:
     def _sorted(self, choices: Sequence[Sequence[int]] | Array) -> tuple[Array, Array, Array]:
         """Choices by expert: their numbers, their experts, and the place of each among those of
         its expert."""
-        found = np.asarray(choices)
+        try:
+            found = np.asarray(choices)
+        except ValueError:
+            raise InputError("choices: tokens have different numbers of experts") from None
         if found.shape != (self.tokens, self.chosen):
             raise InputError(
                 f"choices of shape {found.shape}; write {self.tokens} x {self.chosen}, the experts "
                 "of each token"
             )
-        if found.size and not (found.min() >= 0 and found.max() < self.experts):
+        if found.dtype.kind not in "iu":
+            raise InputError(f"choices hold {found.dtype}; write numbers of experts, as integers")
+        if not (found.min() >= 0 and found.max() < self.experts):
             raise InputError(f"choices name an expert that is not one of 0 to {self.experts - 1}")
         order = np.argsort(found.ravel(), kind="stable")
         experts = found.ravel()[order]
         return order, experts, np.arange(len(order)) - np.searchsorted(experts, experts)
+
+
+def _check_whole(what: str, value: object, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise InputError(f"{what}; write a whole number from {least}, such as 128")

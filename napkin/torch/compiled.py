@@ -27,6 +27,7 @@ class Compiled:
         self._key, self._takes = self._function.key, len(diagram.inputs)
         self._scalars = tuple(diagram.scalars.items())
         self._defaults = tuple(diagram.scalars.values())
+        self._all_known = not any(v != v for v in self._defaults)
 
     def __call__(self, /, *arrays: torch.Tensor, **scalars: float) -> Any:
         """The outputs, one or a tuple, in the storage type of the inputs.
@@ -39,7 +40,7 @@ class Compiled:
             InputError: the tensors or scalars do not fit the diagram.
             Refusal: no kernel fits the machine.
         """
-        values = self._values(scalars) if scalars else self._defaults
+        values = self._values(scalars) if scalars or not self._all_known else self._defaults
         seen = captured(self.diagram.name, arrays)
         if seen == "recorded":
             out = recorded(Call(self._key, asked(arrays), values), *arrays)
@@ -50,10 +51,7 @@ class Compiled:
         return out[0] if len(out) == 1 else tuple(out)
 
     def _values(self, scalars: dict[str, float]) -> tuple[float, ...]:
-        known = dict(self._scalars)
-        for name in scalars:
-            if name not in known:
-                self.diagram.check_scalars(scalars)  # says what it is called
+        self.diagram.check_scalars(dict.fromkeys(scalars, 0.0))  # says what is unknown or missing
         name = self.diagram.name
         return tuple(scalar(name, k, scalars.get(k, default)) for k, default in self._scalars)
 

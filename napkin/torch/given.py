@@ -7,6 +7,7 @@ so it is refused, or the call goes through the operator of `napkin.torch.ops`, w
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -178,9 +179,9 @@ def _check_scalar(name: str, what: str, value: torch.Tensor) -> None:
 
 def beside_tensors(scalars: tuple[float, ...]) -> tuple[Any, ...]:
     """What the launches of a call depend on beside its tensors, as a key: its scalars, of which
-    -0.0 is another number than 0.0, though the two are equal, and whether torch asks for
-    deterministic algorithms."""
-    apart = (*scalars, *map(str, scalars)) if 0.0 in scalars else scalars
+    -0.0 is another number than 0.0, though the two are equal, and NaN the same, though it is not
+    equal to itself; and whether torch asks for deterministic algorithms."""
+    apart = tuple(map(str, scalars)) if 0.0 in scalars or math.isnan(sum(scalars)) else scalars
     return torch.are_deterministic_algorithms_enabled(), apart
 
 

@@ -171,3 +171,47 @@ def test_check_json(napkin: Callable[..., Any], here: Path) -> None:
     assert {r["arch"] for r in data["resources"]} >= {"sm_80", "sm_90"}
     keys = {"arch", "operands", "allocated", "room", "registers", "spills"}
     assert all(keys <= r.keys() for r in data["resources"])
+
+
+UNFIT = """
+import napkin as nk
+@nk.diagram("n d -> n d", sizes={"n": 4, "d": 10**7})
+def ranked(X):
+    return nk.sort(X, along="d")
+@nk.diagram("n d -> n d")
+def unsized(X):
+    return X
+"""
+
+
+@pytest.mark.parametrize("name", ["ranked", "unsized"])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [("derive", "--out"), ("report", "-o"), ("cost", "--plot"), ("generate", "--out")],
+)
+def test_a_refusal_leaves_no_folder(
+    napkin: Callable[..., Any], here: Path, command: str, option: str, name: str
+) -> None:
+    (here / "mine.py").write_text(UNFIT)
+    found = napkin(command, f"mine.py:{name}", option, "made/inner")
+    assert (found.status, found.err.count("\n")) == (2, 1)
+    assert not (here / "made").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("bench", "matmul", "-o"),
+        ("bench", "matmul", "--plot"),
+        ("verify", "--gpu", "-o"),
+        ("machines", "measure", "-o"),
+    ],
+)
+def test_a_place_for_a_result_is_checked_first(
+    napkin: Callable[..., Any], here: Path, command: tuple[str, ...]
+) -> None:
+    (here / "file").touch()
+    path = f"file/x.{'svg' if command[-1] == '--plot' else 'toml'}"
+    found = napkin(*command, path)
+    assert found.status == 2
+    assert f"{path} cannot be written: Not a directory" in found.err

@@ -46,6 +46,41 @@ def test_a_name_is_one_thing_in_diagrams_in_a_row() -> None:
     assert (doubled >> doubled).evaluate(np.ones(4), s=3.0).tolist() == [9.0] * 4
 
 
+@nk.diagram("q -> q")
+def mixed(X: Any) -> Any:
+    Y = nk.rename(X, q="x")
+    return nk.contract(nk.softmax(X * Y, over="x"), Y, over="x")
+
+
+@nk.diagram("q x -> q")
+def squares(X: Any) -> Any:
+    return nk.reduce(X * X, "sum", over="x")
+
+
+def blur(signature: str, window: int) -> nk.Diagram:
+    axis, made = signature.split(" -> ")
+
+    def blurred(X: Any) -> Any:
+        places = nk.slide(X, over=axis, into=f"{made} u", window=window)
+        return nk.reduce(places, "sum", over="u")
+
+    return nk.diagram(signature)(blurred)
+
+
+def test_an_axis_is_one_thing_in_diagrams_in_a_row() -> None:
+    x = r"squares >> mixed: x is an axis of its own in the one and q under another name in the"
+    with pytest.raises(nk.InputError, match=x):
+        _ = squares >> mixed
+    u = "u is the 3 places of a window in the one and the 2 places of a window in the other; give"
+    with pytest.raises(nk.InputError, match=u):
+        _ = blur("i -> p", 3) >> blur("p -> j", 2)
+    with pytest.raises(nk.InputError, match="i is an axis of its own in the one and the windows"):
+        _ = blur("i -> p", 3) >> blur("p -> i", 3)
+    assert (blur("i -> p", 3) >> blur("p -> j", 3)).evaluate(np.ones(9)).tolist() == [9.0] * 5
+    row, X = mixed >> mixed, np.linspace(-1, 1, 5)
+    assert np.allclose(row.evaluate(X), mixed.evaluate(mixed.evaluate(X)))
+
+
 def test_scalars_of_a_diagram_within_another_are_known_and_given() -> None:
     with pytest.raises(nk.InputError, match="scaled has no scalar 'z'"):
         nk.diagram("a -> a")(lambda X: doubled(X, z=3.0))

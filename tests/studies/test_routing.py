@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,3 +112,24 @@ def test_what_is_no_routing() -> None:
         r.dispatch([[0], [2]], 1)
     with pytest.raises(nk.InputError, match="blocks of 0 rows; write a whole number from 1"):
         r.packed([[0], [1]], 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda r: type(r)(4.5, 2, 1), "tokens=4.5; write a whole number from 1"),
+        (lambda r: type(r)(4, "2", 1), "experts='2'; write a whole number from 1"),
+        (lambda r: r.dispatch([[0], [1]], -1), "-1 slots; write a whole number from 0"),
+        (lambda r: r.dropped(1.5), "1.5 slots; write a whole number from 0"),
+        (lambda r: r.slots(-1), "dropped=-1 is no share; write a number from 0 to 1"),
+        (lambda r: r.blocks(0), "blocks of 0 rows; write a whole number from 1"),
+        (lambda r: r.packed([[0], [1]], 1.5), "blocks of 1.5 rows; write a whole number from 1"),
+        (lambda r: r.packed([[0.5], [1]], 4), "choices hold float64; write numbers of experts"),
+        (lambda r: r.dispatch([["a"], ["b"]], 4), "choices hold <U1; write numbers of experts"),
+        (lambda r: r.dispatch([[0], [0, 1]], 4), "tokens have different numbers of experts"),
+        (lambda r: r.dispatch(np.zeros((2, 1), bool), 4), "choices hold bool; write numbers"),
+    ],
+)
+def test_what_is_no_number_of_anything(call: Any, said: str) -> None:
+    with pytest.raises(nk.InputError, match=said):
+        call(nk.Routing(2, 2, 1))

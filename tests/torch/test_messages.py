@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 import napkin as nk
 import napkin.torch as nkt
+from napkin.torch.given import beside_tensors
 
 Q, K = torch.zeros(1, 4, 8, 16), torch.zeros(1, 2, 9, 16)
 T = torch.zeros(1, 8, 4, 16)
@@ -150,3 +152,16 @@ def test_message(name: str) -> None:
     call, text = CALLS[name]
     with pytest.raises(nk.InputError, match=re.escape(text)):
         call()
+
+
+def test_a_scalar_may_be_no_number() -> None:
+    asked = nk.diagram("a -> a", name="asked")(lambda X, s: nk.where(X > 0, X, s))
+    wanted, X = [1.0, math.nan], np.array([1.0, -1.0])
+    plan, compiled = nk.derive(asked, sizes={"a": 2}, dtype="fp32"), nkt.compile(asked)
+    assert np.array_equal(asked.evaluate(X, s=math.nan), wanted, equal_nan=True)
+    assert np.array_equal(plan(X, s=math.nan), wanted, equal_nan=True)
+    assert np.array_equal(compiled(torch.tensor(X).float(), s=math.nan), wanted, equal_nan=True)
+    for call in (lambda: asked.evaluate(X), lambda: plan(X), lambda: compiled(torch.tensor(X))):
+        with pytest.raises(nk.InputError, match=r"asked needs a value for the scalar s; give it"):
+            call()
+    assert beside_tensors((math.nan, 1.0)) == beside_tensors((float("nan"), 1.0))

@@ -303,6 +303,16 @@ class Cutting:
 
     def _refusal(self, at: int) -> Refusal:
         stuck = self.points[at]
+        read = self.frontier.moved_within(min(self._begins(at)), at)
+        moved = ", ".join(self.pieces.names[n] for n in read if n in self.pieces.names)
+        if self._forced is not None and moved:
+            return Refusal(
+                "materialise",
+                self.pieces.names.get(stuck, stuck.op),
+                f"it reads {moved} under other axis names or at computed positions, so from memory,"
+                " and no kernel stores that",
+                f"materialise {moved}, too",
+            )
         return Refusal(
             f"derive {self.pieces.name} for {self.pieces.memo.machine.name}",
             self.pieces.names.get(stuck, stuck.op),

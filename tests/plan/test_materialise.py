@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.diagram.library import load
+from napkin.plan.samples import small
 
 SIZES = {"q": 64, "x": 96, "d": 16}
 
@@ -73,3 +76,28 @@ def test_a_stored_maximum_of_no_keys_keeps_exponentials_in_range(dtype: str) -> 
     plan.check(resources=False).raise_if_wrong()
     S, V = (np.random.default_rng(0).normal(size=s) for s in ((40, 33), (33, 16)))
     assert not np.asarray(plan(S, V))[:8].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("mixture_of_experts", ["H"]),
+        ("grouped_experts", []),
+        ("triangle_multiplication", ["O"]),
+        ("unfused_neighborhood_attention_2d", ["S"]),
+    ],
+)
+def test_what_is_read_moved_has_to_be_stored(name: str, given: list[str]) -> None:
+    """The refusal says so, and not that the sizes do not fit; what it says to store does."""
+    diagram, stored = load(name), given
+    sizes = small(diagram, np.random.default_rng(0))
+    said = "so from memory, and no kernel stores that; instead, materialise (.*), too"
+    for _ in range(3):
+        with pytest.raises(nk.Refusal, match=said) as refused:
+            nk.derive(diagram, sizes=sizes, materialise=stored)
+        more = refused.value.nearest.removeprefix("materialise ").removesuffix(", too")
+        stored = [*stored, *more.split(", ")]
+        with contextlib.suppress(nk.Refusal):
+            nk.derive(diagram, sizes=sizes, materialise=stored)
+            return
+    raise AssertionError(stored)

@@ -113,6 +113,13 @@ class Frontier:
                 stack.extend(_arguments(n))
         return list(found)
 
+    def moved_within(self, j: int, i: int) -> list[Node]:
+        """What points j to i compute, and point i reads from memory, as under other axis names."""
+        order = list(postorder([self.points[i]]))
+        read = [n.args[0] for n in order if n.op in READ_AGAIN]
+        read += [n for n in order if n.op == "compress"]
+        return list(dict.fromkeys(n for n in read if n.op != "rename" and self.level[n] >= j))
+
     def sources(self, n: Node) -> frozenset[Node]:
         """What is read to have an array, once the point that it comes with is done: the array
         itself, or what it is computed from."""

@@ -15,10 +15,9 @@ from napkin.algebra.tracer import active, times
 from napkin.derive.rules.part import handed
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
-from napkin.ir.node import Node, postorder
+from napkin.ir.node import Node
 from napkin.ir.storage import unstored
 from napkin.plan.pieces import Piece, Pieces, Segment, uniquely_named
-from napkin.plan.points import READ_AGAIN
 from napkin.plan.segments import SHORT
 
 LONGEST = 12
@@ -304,7 +303,9 @@ class Cutting:
 
     def _refusal(self, at: int) -> Refusal:
         stuck = self.points[at]
-        if self._forced is not None and (moved := self._moved(at)):
+        read = self.frontier.moved_within(min(self._begins(at)), at)
+        moved = ", ".join(self.pieces.names[n] for n in read if n in self.pieces.names)
+        if self._forced is not None and moved:
             return Refusal(
                 "materialise",
                 self.pieces.names.get(stuck, stuck.op),
@@ -320,14 +321,6 @@ class Cutting:
             f"make {self._whole(at) or 'the axes that are held whole'} smaller, or cut them in two "
             "by hand",
         )
-
-    def _moved(self, at: int) -> str:
-        """The arrays that each kernel ending with a point computes, and would read from memory."""
-        order, begin = list(postorder([self.points[at]])), min(self._begins(at))
-        read = [n.args[0] for n in order if n.op in READ_AGAIN]
-        read += [n for n in order if n.op == "compress"]
-        inner = dict.fromkeys(n for n in read if n.op != "rename" and self.level[n] >= begin)
-        return ", ".join(self.pieces.names[n] for n in inner if n in self.pieces.names)
 
     def _whole(self, at: int) -> str:
         """The axes that each labelling of a point by itself holds whole, the longest first."""

@@ -55,12 +55,13 @@ def _tensor(method: Method) -> Method:
     known: dict[Any, dict[str, Any]] = {}
 
     def made(self: Any, handle: Any, type: Any) -> None:
-        """What a tensor knows of its shape is worked out once for each."""
-        shape = type.shape if type.is_block() else ()
-        if shape not in known:
+        """What a tensor knows of its shape is worked out once for each. Triton's own tuples, in
+        which a shape comes, take long to be compared."""
+        shape = tuple(type.shape) if type.is_block() else ()
+        if (own := known.get(shape)) is None:
             method(self, None, type)
-            known[shape] = {**vars(self)}
-        self.__dict__ = known[shape] | {"handle": handle, "type": type, "dtype": type.scalar}
+            own = known[shape] = {**vars(self)}
+        self.__dict__ = own | {"handle": handle, "type": type, "dtype": type.scalar}
 
     return made
 
@@ -81,8 +82,9 @@ def _block(method: Method) -> Method:
 
 def _broadcast(method: Method) -> Method:
     def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> Any:
-        blocks = lhs.type.is_block() and rhs.type.is_block()
-        if blocks and lhs.handle.data.shape == rhs.handle.data.shape:
+        """Two blocks of one shape, and two scalars, stay as they are."""
+        alike = lhs.type.is_block() == rhs.type.is_block()
+        if alike and lhs.handle.data.shape == rhs.handle.data.shape:
             return lhs, rhs
         return method(self, lhs, rhs)
 

@@ -34,6 +34,8 @@ class Interface:
         scalars: user scalars (a softcap, an epsilon) with their default values.
         names: what the function called its arrays; for listings and kernels only.
         sizes: default axis sizes, so that a shipped diagram runs without arguments.
+        windows: those that sizes follow from beside the windows that arrays are read in: a gradient
+            may read none.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Interface:
     names: Mapping[Node, str] = field(default_factory=dict[Node, str])
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     doc: str = ""
+    windows: tuple[Slide, ...] = ()
 
     @property
     def signature(self) -> Signature:
@@ -76,8 +79,10 @@ class Interface:
 
     @property
     def slides(self) -> tuple[Slide, ...]:
-        """The windows that arrays are read in, each once."""
-        return tuple(dict.fromkeys(slides_of(self.takes)))
+        """The windows that sizes follow from, each once."""
+        known = {*self.axes, *(s.tap for s in self.windows if s.span.window)}
+        kept = (s for s in self.windows if {s.axis, s.out, s.tap} <= known)
+        return tuple(dict.fromkeys((*kept, *slides_of(self.takes))))
 
     @property
     def slots(self) -> dict[str, tuple[int, str]]:

@@ -75,6 +75,7 @@ def backward(f: Diagram, wrt: str | Iterable[str] | None = None) -> Backward:
         inputs=(*f.inputs, *given.values()),
         outputs=outputs,
         names={n: text for n, text in names.items() if n in used},
+        windows=f.slides,
         doc=f"The gradient of {f.name}.",
     )
     fixed = {s.tap: s.span.window for s in f.slides if s.span.window}

@@ -7,7 +7,7 @@ a scatter as a sum under a test.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from napkin.gradient.products import Sums, chosen, filled, masked, total
@@ -178,11 +178,12 @@ def _moved(n: Node, places: Mapping[str, Node], test: Node | None) -> Node:
     if here and _of_positions(n, here):
         found = substitute([n], {position(a): p for a, p in here.items()})[n]
         return found if test is None else masked(test, found)
-    if not here or n.op not in {"neg", "sum", "mul"} or not _of_inputs(n, here):
+    free = {*union_axes(here.values()), *(() if test is None else test.axes)}
+    if not here or n.op not in {"neg", "sum", "mul"} or not _of_inputs(n, set(here), free):
         found = take(n, tuple(here.values()), tuple(here)) if here else n
         return found if test is None else masked(test, found)
     first = next(i for i, a in enumerate(n.args) if set(a.axes) & set(here))
-    each = [_moved(a, places, test if i == first else None) for i, a in enumerate(n.args)]
+    each = [_moved(a, here, test if i == first else None) for i, a in enumerate(n.args)]
     return along("sum", each[0], over(n)) if n.op == "sum" else pointwise(n.op, each)
 
 
@@ -198,14 +199,14 @@ def _of_positions(n: Node, places: Mapping[str, Node]) -> bool:
     return True
 
 
-def _of_inputs(n: Node, places: Mapping[str, Node]) -> bool:
+def _of_inputs(n: Node, here: Set[str], free: Set[str]) -> bool:
     """Whether what has the axes that are read elsewhere is made of inputs, by sums of products
-    over other axes than those of the positions."""
-    if not set(n.axes) & set(places) or n.op == "input":
+    over other axes than those that positions and tests are free in."""
+    if not set(n.axes) & here or n.op == "input":
         return True
-    if n.op == "sum" and set(over(n)) & set(union_axes(places.values())):
+    if n.op == "sum" and set(over(n)) & free:
         return False
-    return n.op in {"neg", "sum", "mul"} and all(_of_inputs(a, places) for a in n.args)
+    return n.op in {"neg", "sum", "mul"} and all(_of_inputs(a, here, free) for a in n.args)
 
 
 def _beyond(sums: Sums, g: Node, p: Place, table: Node, every: Sequence[str]) -> list[Node | None]:

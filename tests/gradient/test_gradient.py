@@ -11,6 +11,7 @@ import napkin as nk
 from napkin.diagram.library import load
 from napkin.ir.node import factors, over, postorder
 from napkin.ir.storage import own_type
+from napkin.ir.taking import spans_of
 
 RNG = np.random.default_rng(3)
 
@@ -243,6 +244,37 @@ def test_windows(options: dict[str, Any], gradients_agree: Any) -> None:
 
     f = nk.diagram("i c, w c o -> p o, p c", name="windows_of")(convolved)
     gradients_agree(f, normal(11, 2), normal(3, 2, 2))
+
+
+def test_windows_beside_sums_over_axes_of_their_names(gradients_agree: Any) -> None:
+    """The sums are of the cotangent: i is that of C there, and p is summed for each r."""
+
+    def windows(X: Any, W: Any) -> Any:
+        rows = nk.slide(X, over="i", into="p w")
+        return nk.contract(nk.slide(rows, over="j", into="r u"), W, over="w u")
+
+    def of_table(C: Any, X: Any, W: Any) -> Any:
+        return nk.contract(windows(X, W), C, over="p")
+
+    def of_windows(K: Any, X: Any, W: Any) -> Any:
+        return K * nk.reduce(windows(X, W), "sum", over="p")
+
+    f = nk.diagram("i d, i j, w u -> r i d")(of_table)
+    gradients_agree(f, normal(9, 2), normal(9, 7), normal(3, 2))
+    f = nk.diagram("p r, i j, w u -> p r")(of_windows)
+    gradients_agree(f, normal(7, 6), normal(9, 7), normal(3, 2))
+
+
+def test_sizes_of_windows_that_a_gradient_does_not_read() -> None:
+    def pooled(X: Any) -> Any:
+        return nk.reduce(nk.slide(X, over="i", into="p w", stride=3, window=4), "mean", over="w")
+
+    made = nk.gradient(nk.diagram("i c -> p c", name="pooled")(pooled))
+    assert not any(own is not None for n in made.takes for own in spans_of(n))
+    assert made.weave("b").check_sizes({"i": 13, "c": 2, "b": 5})["p"] == 4
+    for windows in (3, 5):  # a cotangent of fewer windows, or of more
+        with pytest.raises(nk.InputError, match="has 4 windows"):
+            made.evaluate(normal(13, 2), normal(windows, 2))
 
 
 @pytest.mark.parametrize("options", [

@@ -17,7 +17,8 @@ from napkin.run.prepared import Layout, Prepared, facts, row_major
 from napkin.torch.function import Function
 from napkin.torch.given import Captured, beside_tensors, captured
 from napkin.torch.keys import built, called
-from napkin.torch.ops import Call, Gradient, asked, distinct, recorded, remember, run
+from napkin.torch.ops import Call, Gradient, asked, distinct, recorded, run
+from napkin.torch.tables import remember
 
 
 @dataclass(frozen=True)

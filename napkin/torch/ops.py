@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
@@ -17,12 +17,7 @@ from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function, Reads
 from napkin.torch.given import beside_tensors, captured, check_tangents
 from napkin.torch.keys import called, is_gradient, key_of, places_of
-
-T = TypeVar("T")
-
-MOST = 4096
-"""Launches that are remembered for one kind of call; then it starts again."""
-
+from napkin.torch.tables import MOST, remember
 
 _LIBRARY = torch.library.Library("napkin", "FRAGMENT")
 _LIBRARY.define(
@@ -249,11 +244,3 @@ def warm(
     if found is None:
         found = remember(_WARM, key, function.prepare(arrays, function.named(scalars)))
     return found
-
-
-def remember(table: dict[Any, T], key: Any, prepared: T) -> T:
-    """Keep `prepared`, among not too many."""
-    if len(table) >= MOST:
-        table.clear()
-    table[key] = prepared
-    return prepared

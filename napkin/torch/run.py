@@ -13,6 +13,7 @@ from napkin.plan.plan import Plan
 from napkin.run.prepared import OnCuda, Prepared, facts, prepare
 from napkin.torch.dtypes import logical_shapes, plan_type
 from napkin.torch.given import beside_tensors
+from napkin.torch.tables import remember
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +35,7 @@ def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
     )
     found = table.get(key)
     if found is None:
-        found = table[key] = prepared(plan, arrays, scalars)
+        found = remember(table, key, prepared(plan, arrays, scalars))
     out = found(arrays)
     return out[0] if len(out) == 1 else tuple(out)
 

@@ -14,8 +14,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 import napkin as nk
 import napkin.torch as nkt
 from napkin.run import prepared
-from napkin.torch import arranged, function, ops
-from napkin.torch.ops import remember
+from napkin.torch import arranged, function, ops, tables
+from napkin.torch import run as launching
+from napkin.torch.tables import remember
 
 
 class Launches:
@@ -126,9 +127,33 @@ def test_a_loop_of_launches_into_the_same_outputs(launches: Launches) -> None:
 
 
 def test_not_too_much_is_remembered() -> None:
-    table: dict[Any, Any] = {i: i for i in range(ops.MOST)}
+    table: dict[Any, Any] = {i: i for i in range(tables.MOST)}
     remember(table, "last", print)
     assert table == {"last": print}
+
+
+def test_a_number_that_changes_with_every_call_fills_no_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A learning rate, say."""
+
+    @nk.diagram("a -> a")
+    def scaled(X: Any, rate: float = 1.0):
+        return X * rate
+
+    plan, made = nk.derive(scaled, sizes={"a": 4}), list[float]()
+
+    def prepared(_: Any, arrays: Any, scalars: dict[str, float]) -> Any:
+        made.append(scalars["rate"])
+        return lambda arrays: list(arrays)
+
+    monkeypatch.setattr(launching, "prepared", prepared)
+    monkeypatch.setattr(tables, "MOST", 8)
+    for i in range(20):
+        launching.run(plan, [torch.ones(4)], {"rate": float(i)})
+        launching.run(plan, [torch.ones(4)], {"rate": float(i)})
+        assert len(launching._WARM[plan]) <= 8
+    assert made == [float(i) for i in range(20)]
 
 
 def test_warned_once() -> None:

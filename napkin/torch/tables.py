@@ -1,0 +1,18 @@
+"""Tables of what is ready to run, by the tensors and numbers of a call."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MOST = 4096
+"""Launches that are remembered for one kind of call; then it starts again."""
+
+
+def remember(table: dict[Any, T], key: Any, prepared: T) -> T:
+    """Keep `prepared`, among not too many."""
+    if len(table) >= MOST:
+        table.clear()
+    table[key] = prepared
+    return prepared

@@ -15,6 +15,7 @@ from hypothesis import settings
 
 import napkin as nk
 from napkin.algebra.tracer import active
+from napkin.derive.rules.table import ADDED
 from napkin.diagram.library import load, names
 from napkin.plan import derive
 from napkin.plan.derive import Searched
@@ -62,8 +63,7 @@ class Searches:
         terms = *((o.name, o.node, o.axes) for o in diagram.outputs), *diagram.inputs
         named = diagram.name, *diagram.names.items(), *diagram.scalars.items(), *known.items()
         wanted = memo.dtype, memo.machine, memo.deterministic, *(memo.parts or {}).items()
-        key = terms, named, wanted, "every" if materialise == "every" else tuple(materialise or "")
-        key = *key, materialise is None, multiply_out
+        key = terms, named, wanted, repr(materialise), multiply_out, *ADDED.items()
         if key not in self.found:
             self.found[key] = self.made(*asked)
         return self.found[key]

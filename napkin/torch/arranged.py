@@ -18,7 +18,7 @@ from napkin.torch.function import Function
 from napkin.torch.given import Captured, beside_tensors, captured
 from napkin.torch.keys import built, called
 from napkin.torch.ops import Call, Gradient, asked, distinct, recorded, run
-from napkin.torch.tables import remember
+from napkin.torch.ready_tables import remember
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function, Reads
 from napkin.torch.given import beside_tensors, captured, check_tangents
 from napkin.torch.keys import called, is_gradient, key_of, places_of
-from napkin.torch.tables import MOST, remember
+from napkin.torch.ready_tables import MOST, remember
 
 _LIBRARY = torch.library.Library("napkin", "FRAGMENT")
 _LIBRARY.define(

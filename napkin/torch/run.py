@@ -13,7 +13,7 @@ from napkin.plan.plan import Plan
 from napkin.run.prepared import OnCuda, Prepared, facts, prepare
 from napkin.torch.dtypes import logical_shapes, plan_type
 from napkin.torch.given import beside_tensors
-from napkin.torch.tables import remember
+from napkin.torch.ready_tables import remember
 
 if TYPE_CHECKING:
     import torch

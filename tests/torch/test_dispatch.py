@@ -14,9 +14,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 import napkin as nk
 import napkin.torch as nkt
 from napkin.run import prepared
-from napkin.torch import arranged, function, ops, tables
+from napkin.torch import arranged, function, ops, ready_tables
 from napkin.torch import run as launching
-from napkin.torch.tables import remember
+from napkin.torch.ready_tables import remember
 
 
 class Launches:
@@ -127,7 +127,7 @@ def test_a_loop_of_launches_into_the_same_outputs(launches: Launches) -> None:
 
 
 def test_not_too_much_is_remembered() -> None:
-    table: dict[Any, Any] = {i: i for i in range(tables.MOST)}
+    table: dict[Any, Any] = {i: i for i in range(ready_tables.MOST)}
     remember(table, "last", print)
     assert table == {"last": print}
 
@@ -148,7 +148,7 @@ def test_a_number_that_changes_with_every_call_fills_no_table(
         return lambda arrays: list(arrays)
 
     monkeypatch.setattr(launching, "prepared", prepared)
-    monkeypatch.setattr(tables, "MOST", 8)
+    monkeypatch.setattr(ready_tables, "MOST", 8)
     for i in range(20):
         launching.run(plan, [torch.ones(4)], {"rate": float(i)})
         launching.run(plan, [torch.ones(4)], {"rate": float(i)})

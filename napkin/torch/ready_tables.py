@@ -1,4 +1,4 @@
-"""Tables of what is ready to run, by the tensors and numbers of a call."""
+"""Tables of prepared launches, by the tensors and the scalars of a call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST = 4096
 
 
 def remember(table: dict[Any, T], key: Any, prepared: T) -> T:
-    """Keep `prepared`, among not too many."""
+    """Keep `prepared` in a table, which is emptied first where it has `MOST` launches."""
     if len(table) >= MOST:
         table.clear()
     table[key] = prepared

@@ -36,6 +36,7 @@ class Interface:
         sizes: default axis sizes, so that a shipped diagram runs without arguments.
         windows: those that sizes follow from beside the windows that arrays are read in: a gradient
             may read none.
+        said: sizes as `counted` has them, of axes whose windows or slots a gradient does not read.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Interface:
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     doc: str = ""
     windows: tuple[Slide, ...] = ()
+    said: Mapping[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
 
     @property
     def signature(self) -> Signature:
@@ -85,14 +87,20 @@ class Interface:
         return tuple(dict.fromkeys((*kept, *slides_of(self.takes))))
 
     @property
-    def slots(self) -> dict[str, tuple[int, str]]:
-        """Axes of slots: the size that the window gives each, and the key set in words."""
-        out: dict[str, tuple[int, str]] = {}
+    def counted(self) -> dict[str, tuple[int, str]]:
+        """Axes whose size the diagram says, the slots of key sets and the taps of windows: the size
+        of each, and the reason."""
+        out = dict(self.said)
         for n in postorder(self.roots):
             if n.op in MOVES:
-                s = slots_of(n)
+                s, text = slots_of(n), spec_of(n.args[1]).text
                 for axis, count in zip(s.slots, s.counts, strict=True):
-                    out.setdefault(axis, (count, spec_of(n.args[1]).text))
+                    reason = f"{axis} is the slots of {text}, which has {count}"
+                    out.setdefault(axis, (count, reason))
+        for s in self.slides:
+            if window := s.span.window:
+                reason = f"{self.name} slides a window of {window} along {s.axis}"
+                out.setdefault(s.tap, (window, reason))
         return out
 
     @property

@@ -74,7 +74,7 @@ def _axis(d: Interface, axis: str, between: Sequence[str]) -> str:
             return f"the windows along {s.axis}"
         if axis == s.tap and s.span.window:
             return f"the {s.span.window} places of a window"
-    return f"{d.slots[axis][0]} slots" if axis in d.slots else "an axis of its own"
+    return f"{d.counted[axis][0]} slots" if axis in d.counted else "an axis of its own"
 
 
 def outputs(first: Interface, second: Interface, done: Mapping[Node, Node]) -> tuple[Output, ...]:

@@ -56,12 +56,10 @@ def check_sizes(
                 f"sizes: {axis}={value}, but {axis} is {root} under another name and "
                 f"{root}={out[root]}; give one size"
             )
-    for axis, (count, text) in diagram.slots.items():
+    for axis, (count, reason) in diagram.counted.items():
         value = out.setdefault(same.get(axis, axis), count)
         if value != count:
-            raise InputError(
-                f"sizes: {axis}={value}, but {axis} is the slots of {text}, which has {count}"
-            )
+            raise InputError(f"sizes: {axis}={value}, but {reason}")
     settle(diagram, out, diagram.sizes, empty=empty)
     for axis, value in diagram.sizes.items():
         out.setdefault(same.get(axis, axis), value)
@@ -203,11 +201,6 @@ def settle(
             shortest[axis] = max(shortest.get(axis, 1), s.least(shortest[out], taps))
     given.update((a, n) for a, n in shortest.items() if a not in made)
     for s, (axis, out, tap) in zip(diagram.slides, named, strict=True):
-        if s.span.window and given.setdefault(tap, s.span.window) != s.span.window:
-            raise InputError(
-                f"sizes: {s.tap}={given[tap]}, but {diagram.name} slides a window of "
-                f"{s.span.window} along {s.axis}"
-            )
         taps, length = given.get(tap, base.get(tap)), given.get(axis, base.get(axis))
         if taps is None or length is None:
             continue

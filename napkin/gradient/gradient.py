@@ -78,9 +78,8 @@ def backward(f: Diagram, wrt: str | Iterable[str] | None = None) -> Backward:
         windows=f.slides,
         doc=f"The gradient of {f.name}.",
     )
-    fixed = {s.tap: s.span.window for s in f.slides if s.span.window}
-    fixed |= {a: count for a, (count, _) in f.slots.items()} | dict(f.sizes)
-    made = replace(made, sizes={a: size for a, size in fixed.items() if a in made.axes})
+    said = {a: c for a, c in f.counted.items() if a in made.axes}
+    made = replace(made, sizes={a: n for a, n in f.sizes.items() if a in made.axes}, said=said)
     validate(made, unused=True)
     computed = set(postorder(made.roots))
     own = rewrite(f.roots, by_rows).items()

@@ -75,11 +75,9 @@ def lengths(f: Interface) -> Callable[[str], Node]:
 
     for axis in (a for n in f.inputs for a in n.axes):
         found.setdefault(root(axis), length(axis))
-    for axis, (count, _) in f.slots.items():
+    for axis, (count, _) in f.counted.items():
         found.setdefault(root(axis), number(count))
     for s in f.slides:
-        if s.span.window:
-            found.setdefault(root(s.tap), number(s.span.window))
         found.setdefault(root(s.out), windows(s, of(s.axis), of(s.tap)))
     return of
 

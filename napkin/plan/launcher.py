@@ -99,8 +99,7 @@ class Launcher:
         diagram, sizes = self.diagram, self.sizes
         for t in sorted(self.inputs, key=lambda t: packed_axis(self.inputs[t]) != ""):
             yield from self._shape(self.names[t], self.inputs[t])
-        given = {a: str(count) for a, (count, _) in diagram.slots.items()}
-        given |= {s.tap: str(s.span.window) for s in diagram.slides if s.span.window}
+        given = {a: count for a, (count, _) in diagram.counted.items()}
         for a, size in [*given.items(), *diagram.sizes.items()]:
             if self._root(a) not in {self._root(s.out) for s in diagram.slides}:
                 sizes.setdefault(self._root(a), str(size))

@@ -125,11 +125,10 @@ def _one_size(diagram: Diagram, sizes: dict[str, int], most: Mapping[str, int]) 
         for need in spec_of(keys).needs:
             root = same.get(need.axis, need.axis)
             groups[root] = max(groups[root], need.least)
-    for axis, (count, _) in diagram.slots.items():
+    for axis, (count, _) in diagram.counted.items():
         groups[same.get(axis, axis)] = count
     for s in reversed(diagram.slides):  # the axis is as long as its windows need
         axis, out, tap = (same.get(a, a) for a in (s.axis, s.out, s.tap))
-        groups[tap] = s.span.window or groups[tap]
         groups[axis] = s.least(groups[out], groups[tap])
         groups[out] = s.count(groups[axis], groups[tap])
     return {a: groups[same.get(a, a)] for a in sizes}

@@ -137,9 +137,8 @@ class Function:
             sizes |= self.diagram.sizes_of(shapes)
         for shape, n in zip(shapes, self.diagram.inputs, strict=True):
             sizes |= zip(n.axes, shape, strict=True)
-        sizes |= {axis: count for axis, (count, _) in self.diagram.slots.items()}
+        sizes |= {axis: count for axis, (count, _) in self.diagram.counted.items()}
         for s in self.diagram.slides:
-            sizes.setdefault(s.tap, s.span.window)
             sizes[s.out] = s.count(sizes[s.axis], sizes[s.tap])
         dtype = plan_type(self.diagram, arrays)
         return [
@@ -182,7 +181,7 @@ def size_class(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
     as the width of a head, which says how boxes lie in them.
     """
     kept = {a for a in _rows(diagram) if 0 < sizes.get(a, 0) <= ROW and sizes[a] % STEP == 0}
-    kept |= {*diagram.slots, *(s.tap for s in diagram.slides)}
+    kept |= {*diagram.counted, *(s.tap for s in diagram.slides)}
     for n in diagram.key_sets:
         keys = spec_of(n).keys
         kept |= {*keys, *query_axes(n)} if len(keys) > 1 else set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import backwards
@@ -15,7 +16,19 @@ import rarer_keys
 import readings
 import scans
 import stepped
-from drawing import FAR, KINDS, NEWEST, RARE, RESUMED, SEVERAL, Drawing, Rejected
+import windowed
+from drawing import (
+    ENDS,
+    FAR,
+    KINDS,
+    NEWEST,
+    RARE,
+    RESUMED,
+    SEVERAL,
+    WINDOWED,
+    Drawing,
+    Rejected,
+)
 from programs import Program
 
 WEIGHTS = {
@@ -78,6 +91,9 @@ FARTHEST = RAREST | {
 }  # fmt: skip
 """Of seeds from `FAR` on instead."""
 
+BESIDE = FARTHEST | {windowed.windows: 3_000}
+"""Of seeds from `WINDOWED` up to `ENDS` instead."""
+
 CALLED = ("sum", "max", "float", "gl", "tl", "triton", "range", "linear_scan")
 """Names of diagrams that mean something else in a kernel file."""
 
@@ -87,6 +103,12 @@ def _named(made: Program, d: Drawing) -> Program:
     return replace(made, name=d.rng.choice(CALLED)) if seldom else made
 
 
+def _first(seed: int) -> Mapping[Callable[[Drawing], object], int]:
+    if seed >= FAR:
+        return BESIDE if WINDOWED <= seed < ENDS else FARTHEST
+    return RAREST if seed >= SEVERAL else RARER
+
+
 def draw(seed: int) -> Program:
     """The program of a seed."""
     for attempt in range(100):
@@ -94,7 +116,7 @@ def draw(seed: int) -> Program:
         table = WEIGHTS | (LATER if d.more else {}) | (NEW if seed >= NEWEST else {})
         ways, weights = list(table), list(table.values())
         if seed >= KINDS and d.chance(0.85):
-            first = FARTHEST if seed >= FAR else RAREST if seed >= SEVERAL else RARER
+            first = _first(seed)
             twice = seed >= SEVERAL and d.chance(0.35)
             for move in d.rng.choices(list(first), list(first.values()), k=1 + twice):
                 d.moving(move)

@@ -75,6 +75,9 @@ matrices and are moved to what a key recalls."""
 FAR = 70_000_000
 """The first seed that draws numbers at the ends of the range of floats, and rare kinds often."""
 
+WINDOWED = 80_000_000
+"""The first seed that draws windows beside arrays along their axes (`windowed`), up to `ENDS`."""
+
 ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats."""
 

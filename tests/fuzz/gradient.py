@@ -56,6 +56,7 @@ def gradient(program: Program, seed: int) -> None:
     cots = [np.where(np.isfinite(w), rng.normal(size=w.shape), 0.0)
             for w, r in zip(wanted, real, strict=True) if r]  # fmt: skip
     found = _tuple(made.evaluate(*data, *cots))
+    _refuses(made, data, cots, rng)
     _kept(f, [*data, *cots], wanted, found, seed)
     slopes = {o.name[1:]: v for o, v in zip(made.outputs, found, strict=True)}
 
@@ -69,6 +70,24 @@ def gradient(program: Program, seed: int) -> None:
         if given.name in slopes:
             way = np.where(np.isfinite(data[i]), rng.normal(size=data[i].shape), 0.0)
             _compare(given.name, data, i, way, slopes[given.name], value)
+
+
+def _refuses(made: nk.Diagram, data: Sequence[np.ndarray], cots: list[np.ndarray], rng) -> None:
+    """A cotangent of another length than its output is refused."""
+    longest = [(k, d) for k, c in enumerate(cots) for d, n in enumerate(c.shape) if n > 1]
+    if not longest:
+        return
+    k, d = longest[rng.integers(len(longest))]
+    n = cots[k].shape[d] + rng.choice((-1, 1))
+    other = [np.resize(c, (*c.shape[:d], n, *c.shape[d + 1 :])) if i == k else c
+             for i, c in enumerate(cots)]  # fmt: skip
+    try:
+        made.evaluate(*data, *other)
+    except nk.InputError:
+        COUNTS["other lengths refused"] += 1
+        return
+    said = f"cotangent {k} has {n} along its axis {d}"
+    raise Found("wrong value", "gradient: a cotangent of another length is taken", said)
 
 
 def _kept(f: nk.Diagram, given: Sequence[np.ndarray], wanted, slopes, seed: int) -> None:

@@ -47,9 +47,9 @@ def take(d: Drawing) -> Ref:
     return x
 
 
-def window(d: Drawing, x: Ref) -> Ref:
-    """An array in windows along an axis."""
-    i = d.rng.choice(d.axes_of(x))
+def window(d: Drawing, x: Ref, along: str = "") -> Ref:
+    """An array in windows along an axis, or any."""
+    i = along or d.rng.choice(d.axes_of(x))
     n = d.sizes[i]
     taps = d.rng.choice((1, 2, 3))
     option: dict[str, object] = {}

@@ -20,6 +20,9 @@ from written import diagram as written_diagram
 import napkin as nk
 from napkin.check.rounding import roundings
 from napkin.check.verdict import HALF_STEP
+from napkin.ir.evaluate import aligned, evaluate_more
+from napkin.ir.expansion import expanded
+from napkin.ir.node import Node, postorder
 from napkin.ir.storage import storage_type
 from napkin.plan.plan import Plan
 from napkin.run.arrays import to_device
@@ -28,8 +31,23 @@ from napkin.run.interpreted import SPELLING, Ran
 OFF = 0.02
 """How far values may be off: a gradient is no program, of which every rounding is followed."""
 
-MOVED = 100.0
-"""How much further than by rounding what is read."""
+MOVED = 30.0
+"""How much further than by rounding every value that it is computed from."""
+
+
+class Rounded(dict[Node, np.ndarray]):
+    """Values of terms, each moved by up to `step` of it where it is real, as it is computed."""
+
+    def __init__(self, known: Mapping[Node, np.ndarray], step: float, rng) -> None:
+        super().__init__()
+        self.step, self.rng = step, rng
+        for n, x in known.items():
+            self[n] = x
+
+    def __setitem__(self, n: Node, x: np.ndarray) -> None:
+        moved = n.kind == "real" and not n.constant and x.dtype.kind == "f"
+        noise = self.step * self.rng.uniform(-1, 1, x.shape) if moved else 0
+        super().__setitem__(n, x * (1 + noise) if moved else x)
 
 
 def slopes(program: Program, seed: int) -> None:
@@ -99,12 +117,14 @@ class Slopes(Case):
             raise Found("wrong value", f"kernels of a gradient: {self.how()}", said)
 
     def _moves(self, i: int, step: float) -> float:
-        rng, worst = np.random.default_rng(0), 0.0
+        rng, worst, o = np.random.default_rng(0), 0.0, self.made.outputs[i]
+        root = expanded([o.node])[o.node]
+        by_name = dict(zip(self.inputs, self.data, strict=True))
+        scalars = self.made.check_scalars({})
+        bind = {n: by_name[str(n.params[0])] for n in postorder([root]) if n.op == "input"}
         for _ in range(4):
-            near = [
-                x * (1 + step * rng.uniform(-1, 1, x.shape)) if x.dtype.kind == "f" else x
-                for x in self.data
-            ]
-            off = error(self._evaluated(near)[i], self.wanted[i])
+            (found,) = evaluate_more([root], Rounded(bind, step, rng), self.sizes, scalars)
+            shape = [self.sizes[a] for a in o.axes]
+            off = error(np.broadcast_to(aligned(found, root.axes, o.axes), shape), self.wanted[i])
             worst = max(worst, off) if np.isfinite(off) else np.inf
         return worst

@@ -277,6 +277,24 @@ def test_sizes_of_windows_that_a_gradient_does_not_read() -> None:
             made.evaluate(normal(13, 2), normal(windows, 2))
 
 
+def test_sizes_of_taps_and_slots_that_a_gradient_does_not_read() -> None:
+    def taps(X: Any) -> Any:
+        return nk.reduce(nk.slide(X, over="i", into="p w", window=2), "sum", over="p")
+
+    def slots(S: Any) -> Any:
+        keys = nk.sliding(1, 1, queries="q", keys="x")
+        return nk.reduce(nk.compress(S, keys, into="u"), "sum", over="q")
+
+    of_taps = nk.gradient(nk.diagram("i c -> w c", name="taps")(taps))
+    assert of_taps.evaluate(normal(7, 2), normal(2, 2)).shape == (7, 2)
+    with pytest.raises(nk.InputError, match="w=3, but taps slides a window of 2 along i"):
+        of_taps.evaluate(normal(7, 2), normal(3, 2))
+    of_slots = nk.gradient(nk.diagram("q x -> u", name="slots")(slots))
+    assert of_slots.weave("b").check_sizes({"q": 5, "x": 5, "b": 2})["u"] == 3
+    with pytest.raises(nk.InputError, match=r"u=4, but u is the slots of sliding.* which has 3"):
+        of_slots.evaluate(normal(5, 5), normal(4))
+
+
 @pytest.mark.parametrize("options", [
     {}, {"stride": 2, "padding": 1}, {"dilation": 2}, {"stride": 2, "dilation": 2, "padding": 2},
 ], ids=str)  # fmt: skip

@@ -40,7 +40,7 @@ OF_SQUARES = {"adamw"}
 def sizes_of(f: nk.Diagram) -> dict[str, int]:
     own = OWN.get(f.name, {})
     given = {a: own.get(a, SIZES.get(a, f.sizes.get(a, 4))) for n in f.inputs for a in n.axes}
-    made = {s.out for s in f.slides} | set(f.slots)
+    made = {s.out for s in f.slides} | set(f.counted)
     same = f.same_size
     for a in given:
         given[a] = given.get(same.get(a, a), given[a]) if a not in own else given[a]

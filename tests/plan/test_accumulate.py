@@ -24,12 +24,14 @@ from napkin.gradient.gradient import backward
 from napkin.gradient.training_pair import backward_with
 from napkin.ir.infer import pointwise
 from napkin.ir.storage import storage_type
+from napkin.lower.build import build
 from napkin.machine.machines import Machine, machine
 from napkin.plan.derive import memo_of
 from napkin.plan.keeping import Pairs
 from napkin.plan.plan import Plan
 from napkin.plan.standalone import standalone
 from napkin.run.recipe import recipe_of
+from napkin.schedule import specialised
 from napkin.settings.labelled import least_seconds
 from napkin.timing.execution import ADDITIONS, Execution
 from napkin.timing.kernel_time import predict
@@ -102,6 +104,21 @@ def test_the_other_axis_adds_two_results() -> None:
     first, second = accumulated(attention_of(), "q", "x")
     assert first.added == ("z3_sum", "dV_sum")
     assert [o.name for o in second.outputs] == ["dK", "dV"]
+
+
+def test_warpgroups_that_take_turns_have_no_sum_over_the_rows_of_all() -> None:
+    """Beside a product of two arrays, one of a computed array is summed over the rows of a tile."""
+
+    @nk.diagram("i n, n, i c, n c -> n c, i c", name="weighted")
+    def weighted(A: Any, k: Any, X: Any, Y: Any) -> Any:
+        return nk.contract(A, X, over="i"), nk.contract(A * k, Y, over="n")
+
+    ready = prepare(weighted)
+    (found,) = ACCUMULATED.matches("k", ready.outputs, ready.names, "n", "i")
+    first, _ = ACCUMULATED.apply(found)
+    assert first.added == ("O2_sum",)
+    tiles = {"c": 16, "n": 256, "i": 64}
+    assert not build(first, specialised(tiles, 2)).adds
 
 
 def test_a_key_set_says_what_is_added() -> None:

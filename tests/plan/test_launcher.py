@@ -185,7 +185,7 @@ def smaller(diagram: Diagram, by: int) -> dict[str, int]:
     """Sizes that are smaller by so much, where that leaves some."""
     own = dict.fromkeys(diagram.same_size.get(a, a) for n in diagram.inputs for a in n.axes)
     packed = {packed_axis(n) for n in diagram.inputs}
-    free = {a: diagram.sizes[a] for a in own if a in diagram.sizes and a not in diagram.slots}
+    free = {a: diagram.sizes[a] for a in own if a in diagram.sizes and a not in diagram.counted}
     less = {a: by + by % 2 * (a in packed) for a in free}
     return diagram.check_sizes({a: n - less[a] if n > 2 * by else n for a, n in free.items()})
 

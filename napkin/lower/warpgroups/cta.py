@@ -181,7 +181,10 @@ class SpecialisedCta:
         return tuple(found)
 
     def crossed(self, loop: Loop) -> tuple[Crossed, ...]:
-        """The sums over the rows of all warpgroups that a loop adds to in memory."""
+        """The sums over the rows of all warpgroups that a loop adds to in memory; groups that take
+        turns have rows of their own."""
+        if self.ping_pong:
+            return ()
         program = self.program
         dots = {t: dot_of(program, n) for t, n in loop.emits.items() if t in program.kernel.added}
         found = (self._crossed(t, d) for t, d in dots.items() if d is not None)

@@ -129,10 +129,12 @@ def _pointwise(n: Node, where: Where, known: Known) -> Value:
 
 
 def _product(n: Node, where: Where, known: Known) -> Value:
-    """A product of a 0, or of an infinity that the other factors do not change; else None."""
+    """A product of a 0, or of an infinity that the other factors do not change; else None. Past
+    the end of an axis, any number that is read counts as a finite one."""
     parts = factors(n)
     values = [_found_at(p, where, known) for p in parts if _has_constants(p, where)]
-    if 0.0 in values and all(v is not None and math.isfinite(v) for v in values):
+    endless = math.isinf if isinstance(where, str) else _not_finite
+    if 0.0 in values and not any(v is None or endless(v) for v in values):
         return 0.0
     infinite = [v for v in values if v is not None and math.isinf(v)]
     if len(infinite) != 1 or any(v is None or not v > 0 for v in values if v not in infinite):
@@ -140,6 +142,10 @@ def _product(n: Node, where: Where, known: Known) -> Value:
     # What is positive in mathematics may underflow to 0, but what is known before a launch.
     others = (p for p in parts if not _has_constants(p, where))
     return infinite[0] if all(p.constant and sign(p) == "positive" for p in others) else None
+
+
+def _not_finite(v: float) -> bool:
+    return not math.isfinite(v)
 
 
 def _computed(n: Node, values: Sequence[float]) -> Value:

@@ -155,5 +155,6 @@ def _fits(other: Any, binding: Any, found: Optimum) -> bool:
     symbols = sorted(gap.free_symbols, key=lambda s: s.name)
     large = {s: sympy.Integer(2) ** (40 + i) for i, s in enumerate(symbols)}
     # Roots of cubics are real, but may be written with i: in digits it cancels.
-    value = gap.xreplace(large).evalf(chop=True)
+    # Exact roots of such numbers would be factored.
+    value = gap.evalf(subs=large, chop=True)
     return bool(value.is_real and value >= 0)

@@ -17,7 +17,7 @@ from napkin.ir.names import numbered
 from napkin.ir.node import MOVES, Node, over, postorder, within
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import filling, scattered
-from napkin.ir.storage import unstored
+from napkin.ir.storage import packed_axis, unstored
 
 
 def weaved(outputs: Sequence[Output]) -> tuple[str, ...]:
@@ -139,16 +139,23 @@ def _check_stored(outputs: Sequence[Output], streamed: str) -> None:
 
 
 def _check_steps(outputs: Sequence[Output], names: Mapping[Node, str], cut: Sequence[str]) -> None:
-    """Check that what any step takes along an axis is streamed along it.
+    """Check that what any step takes along an axis is streamed along it, one position at a time.
 
     Raises:
-        Refusal: it is not.
+        Refusal: it is not, or two positions of what is read share a byte.
     """
-    for n in postorder(o.node for o in outputs):
-        if n.op == "steps" and over(n) != tuple(cut):
+    order = tuple(postorder(o.node for o in outputs))
+    steps = [n for n in order if n.op == "steps"]
+    for n in steps:
+        if over(n) != tuple(cut):
             (axis,) = over(n)
             reason = f"its state is taken from one position of {axis} to the next"
             raise Refusal("run as one kernel", names.get(n, n.op), reason, f"stream {axis}")
+    for n in order if steps else ():
+        if (axis := packed_axis(n)) in cut:
+            reason = f"steps read one value of {n.params[0]} along {axis}, and two share a byte"
+            instead = "materialise what is computed of it: nk.derive cuts there"
+            raise Refusal(f"stream {axis}", names.get(steps[0], "steps"), reason, instead)
 
 
 def _check_states(made: Stream, streamed: str) -> None:

@@ -9,9 +9,10 @@ exp(-inf - m) = 0 serves the sum and the product after it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from napkin.algebra.known import Known, left_out, value_at
+from napkin.algebra.known import ANY, Known, left_out, value_at
+from napkin.algebra.terms import is_read
 from napkin.ir.node import REDUCTIONS, SCANS, Node, factors, node, over, postorder
 from napkin.ir.rewrite import rewrite
 
@@ -21,9 +22,16 @@ def mask(n: Node, axis: str, fill: float) -> Node:
     return node("mask", (n,), (axis, fill), n.axes, n.kind)
 
 
-def masked(roots: Sequence[Node], axes: Iterable[str]) -> dict[Node, Node]:
-    """`roots` with masks where padded lanes of the axes in `axes` would change a result."""
-    known: Known = {}
+def masked(
+    roots: Sequence[Node], axes: Iterable[str], read: Collection[str] = ()
+) -> dict[Node, Node]:
+    """`roots` with masks where padded lanes of the axes in `axes` would change a result.
+
+    Args:
+        read: axes of which a tile that a descriptor reads holds other values past their end, not 0.
+    """
+    reads = [n for n in postorder(roots) if is_read(n)] if read else []
+    known: Known = {(n, a): ANY for n in reads for a in read if a in n.axes}
     made: dict[str, dict[Node, Node]] = {a: {} for a in axes}
 
     def guard(body: Node, axis: str, fill: float) -> Node:
@@ -69,7 +77,7 @@ def _zeroed(body: Node, axis: str, known: Known) -> Node:
     parts = [p for p in factors(body) if axis in p.axes]
     if any(set(p.axes) == set(body.axes) for p in parts):
         return body
-    loose = {p for p in parts if (at := value_at(p, axis, known)) is None or not math.isfinite(at)}
+    loose = {p for p in parts if (at := value_at(p, axis, known)) is None or math.isinf(at)}
     if not loose and all(value_at(p, axis, known) != 0.0 for p in parts):
         loose = {min(parts, key=lambda p: len(p.axes))}
     return _with_factors(body, {p: mask(p, axis, 0.0) if p in loose else p for p in factors(body)})

@@ -204,10 +204,11 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
             test = None if whole else seen.test(box)
             test = in_words(test, seen) if test is not None and worded else test
             inside = seen.inside(both, test)
-            # A prefix ends before keys that other boxes of the set hold.
+            # A prefix ends before keys that other boxes of the set hold, which a descriptor reads.
             ends = seen.prefix and box == 0 and not whole
             bare = [] if whole else _endless(list(inside.values()), tiled, s.axes)
-            done = masked(list(inside.values()), tiled if ends else [*padded, *bare])
+            past = s.axes if ends else ()
+            done = masked(list(inside.values()), tiled if ends else [*padded, *bare], past)
             chosen = {k: done[inside[n]] for k, n in steps.items()}
             stores = {k: done[inside[n]] for k, n in emits.items()}
             made.append(Loop(part, chosen, stores, box, whole))

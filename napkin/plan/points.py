@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from napkin.algebra.terms import is_count, is_read
 from napkin.diagram.interface import Output
-from napkin.ir.node import REDUCTIONS, SCANS, Node, postorder
+from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder
+from napkin.ir.storage import packed_axis
 from napkin.ir.taking import own_axes
 
 READ_AGAIN = frozenset({"rename", "spread", "take"})
@@ -29,7 +30,8 @@ def points_of(outputs: Sequence[Output], sizes: Mapping[str, int]) -> set[Node]:
     order = list(postorder(roots))
     bounds = _bounds(order, roots)
     heavy = {n for n in order if is_heavy(n) and n not in bounds}
-    return heavy | _light(order, heavy, {n for n in roots if _narrow(n, sizes)})
+    light = _light(order, heavy, {n for n in roots if _narrow(n, sizes)})
+    return heavy | light | _unpacked(order)
 
 
 def is_heavy(n: Node) -> bool:
@@ -73,6 +75,19 @@ def _light(order: Sequence[Node], heavy: Set[Node], results: Set[Node]) -> set[N
             above.add(n)
         if n not in heavy and (x in above if x is not n else not after.isdisjoint(n.args)):
             after.add(n)
+    return found
+
+
+def _unpacked(order: Sequence[Node]) -> set[Node]:
+    """What steps take in that is computed of values of which two share a byte along their axis: a
+    kernel reads such values by twos, and takes steps one by one."""
+    found, of = set[Node](), dict[Node, frozenset[str]]()
+    for n in order:
+        of[n] = frozenset({packed_axis(n)} - {""})
+        if is_pointwise(n):
+            of[n] = of[n].union(*(of[a] for a in n.args))
+        if n.op == "steps":
+            found |= {a for a in n.args if is_pointwise(a) and of[a].intersection(over(n))}
     return found
 
 

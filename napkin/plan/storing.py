@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from napkin.derive.prepare import Prepared
 from napkin.errors import InputError, Refusal, check_known
-from napkin.ir.node import Node, postorder
+from napkin.ir.node import Node, over, postorder
 from napkin.ir.slotted import guard
 from napkin.ir.storage import own_type, packed_axis, unstorable
 from napkin.ir.taking import own_axes
@@ -51,6 +51,14 @@ def _check_packed(n: Node, order: Sequence[Node]) -> None:
     axis = packed_axis(n)
     if not axis:
         return
+    if any(m.op == "steps" and n in m.args and over(m) == (axis,) for m in order):
+        name = n.params[0]
+        raise Refusal(
+            f"storage {own_type(n)}",
+            f"{name} [{' '.join(own_axes(n))}]",
+            f"two values share a byte along {axis}, along which a scan takes them one by one",
+            f"scan nk.cast({name}, 'int32'), or put another axis of {name} last",
+        )
     keys = {a for k in order if k.op == "keys" for a in k.axes}
     placed = guard(n) is not None or (n.args and axis.startswith("?"))
     if axis in keys or placed:

@@ -53,6 +53,11 @@ def named(points: Sequence[Node], names: Mapping[Node, str]) -> list[str]:
     return [known.get(n, n.op) for n in points]
 
 
+def _axes(n: Node) -> tuple[str, ...]:
+    """The axes of the term that a node reduces, or its own where it reads none."""
+    return n.args[0].axes if n.args else n.axes
+
+
 @dataclass(frozen=True, eq=False)
 class Way:
     """A way to compute what there is up to some point.
@@ -316,7 +321,7 @@ class Cutting:
         return Refusal(
             f"derive {self.pieces.name} for {self.pieces.memo.machine.name}",
             self.pieces.names.get(stuck, stuck.op),
-            f"no labelling of {stuck.op} over axes '{' '.join(stuck.args[0].axes)}' at these sizes "
+            f"no labelling of {stuck.op} over axes '{' '.join(_axes(stuck))}' at these sizes "
             "fits the registers and shared memory of one group",
             f"make {self._whole(at) or 'the axes that are held whole'} smaller, or cut them in two "
             "by hand",

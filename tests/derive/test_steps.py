@@ -248,6 +248,34 @@ def test_an_axis_of_steps_is_streamed() -> None:
         label("k", ready.outputs, ready.names, group=["t"])
 
 
+@pytest.mark.parametrize("computed", ["product", "scaled", "cast"])
+def test_steps_along_an_axis_of_which_two_positions_share_a_byte(computed: str) -> None:
+    """What they take in of such values is stored by a kernel that reads them by twos."""
+
+    def made(Z: Any, A: Any, X: Any) -> Any:
+        ways = {
+            "product": lambda: nk.contract(A, Z, over="q"),
+            "scaled": lambda: 0.5 * Z * A,
+            "cast": lambda: nk.cast(Z, "int32") * A,
+        }
+        scaled = ways[computed]()
+        return nk.scan(lambda h: nk.tanh(scaled * h + X), 0.0, along="t")
+
+    out = "t" if computed == "product" else "q t"
+    plan = nk.derive(nk.diagram(f"q t:int4, q, () -> {out}")(made), sizes={"q": 5, "t": 8})
+    assert len(plan.kernels) == 2
+    plan.check(resources=False).raise_if_wrong()
+
+
+def test_steps_that_take_in_one_value_of_a_byte_are_refused() -> None:
+    def made(Z: Any, X: Any) -> Any:
+        return nk.scan(lambda h: nk.tanh(Z * h + X), 0.0, along="t")
+
+    said = r"share a byte along t, along which a scan .* instead, scan nk.cast\(Z, 'int32'\)"
+    with pytest.raises(nk.Refusal, match=said):
+        nk.derive(nk.diagram("q t:int4, q -> q t", name="packed")(made), sizes={"q": 5, "t": 8})
+
+
 def test_an_axis_that_the_step_reduces_is_held_whole() -> None:
     assert streamed(elman).group == ("b",)
     assert streamed(delta).group == ("b", "v")

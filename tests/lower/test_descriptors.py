@@ -99,3 +99,18 @@ def test_boxes_begin_at_multiples_of_16_bytes(keys: nk.KeySet, served: bool) -> 
     assert ("K.load(" in made.source) == served
     small = {"q": 96, "x": 96, "d": 64}
     made.check(sizes=small, resources=False).raise_if_wrong()
+
+
+def test_a_box_holds_keys_past_the_end_of_a_prefix() -> None:
+    """Where every key of the window follows the sinks in their chunk, it counts once: a descriptor
+    reads it there as it lies in memory, and loads by addresses read 0."""
+
+    @nk.diagram("q d, x d, x d -> q d", name="sunk")
+    def sunk(Q: Any, K: Any, V: Any) -> Any:
+        keys = nk.sinks(4, queries="q", keys="x") | nk.sliding(1000, 0, queries="q", keys="x")
+        S = nk.contract(Q, K, over="d") * 0.1
+        return nk.contract(S * S, V, over="x", keys=keys)
+
+    made = nk.derive(sunk, "h100", {"q": 8192, "x": 8192, "d": 64}, "bf16")
+    assert "V.load(" in made.source
+    made.check(sizes={"q": 96, "x": 96, "d": 64}, resources=False).raise_if_wrong()

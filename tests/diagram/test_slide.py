@@ -275,3 +275,30 @@ def test_padding_is_0_behind_arithmetic_of_which_a_part_is_not(made) -> None:
     wanted = [padded[a : a + 4] for a in range(2)]
     np.testing.assert_array_equal(slid.evaluate(X, M), wanted)
     nk.derive(slid, on="h100", dtype="fp32").check(resources=False).raise_if_wrong()
+
+
+@pytest.mark.parametrize("out", ["p d", "p", "d"])
+def test_renamed_windows_say_nothing_of_the_number_of_taps(out: str) -> None:
+    def taps(X):
+        made = nk.slide(X, over="c", into="o d").rename(o="p")
+        gone = [a for a in "pd" if a not in out]
+        return nk.reduce(made, "sum", over=gone) if gone else made
+
+    with pytest.raises(nk.InputError, match=r"axis 'd' is on no input|no input has an axis 'd'"):
+        nk.diagram(f"c -> {out}")(taps)
+
+
+def test_an_array_under_another_name_says_the_number_of_taps() -> None:
+    @nk.diagram("c, u -> p")
+    def filtered(X, W):
+        return nk.contract(nk.slide(X, over="c", into="p d"), W.rename(u="d"), over="d")
+
+    assert filtered.evaluate([1.0, 2.0, 4.0], [1.0, 10.0]).tolist() == [21.0, 42.0]
+
+
+def test_renamed_taps_are_as_many_as_an_array_under_their_new_name_has() -> None:
+    @nk.diagram("c, u -> p")
+    def filtered(X, W):
+        return nk.contract(nk.slide(X, over="c", into="p d").rename(d="u"), W, over="u")
+
+    assert filtered.evaluate([1.0, 2.0, 4.0], [1.0, 10.0]).tolist() == [21.0, 42.0]

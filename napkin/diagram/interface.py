@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from napkin.diagram.signature import Shape, Signature
@@ -12,6 +12,13 @@ from napkin.ir.sliding import slides_of
 from napkin.ir.slots import slots_of
 from napkin.ir.storage import own_type
 from napkin.ir.windows import Slide
+
+
+def of_one_size(nodes: Iterable[Node]) -> Iterator[tuple[str, str]]:
+    """Pairs of axes that have one size, because an array is read under both names, or because the
+    queries and keys of a set lie alike."""
+    for n in nodes:
+        yield from names_of(n) if n.op == "rename" else spec_of(n).tied if n.op == "keys" else ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +120,7 @@ class Interface:
                 axis = table[axis]
             return axis
 
-        for n in within(self.roots):
-            pairs = names_of(n) if n.op == "rename" else spec_of(n).tied if n.op == "keys" else ()
-            for old, new in pairs:
-                if root(old) != root(new):
-                    table[root(new)] = root(old)
+        for old, new in of_one_size(within(self.roots)):
+            if root(old) != root(new):
+                table[root(new)] = root(old)
         return {axis: root(axis) for axis in table}

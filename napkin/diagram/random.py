@@ -14,11 +14,8 @@ from napkin.errors import InputError
 from napkin.ir.array import Array, Operand, applied, lifted
 from napkin.ir.infer import pointwise
 from napkin.ir.node import Node, number
-from napkin.ir.operators.randomness import mixed
+from napkin.ir.operators.randomness import BITS, mixed
 from napkin.ir.selecting import position
-
-BITS = 23
-"""Random bits of a number: it and a half more are exact in float32."""
 
 _SALT = 0x3C6EF372
 """What seeds and positions are mixed with, so that the first ones are as random as others."""
@@ -44,7 +41,7 @@ def uniform(seed: Operand, along: str | Iterable[str]) -> Array:
         )
     places = [_mixed(position(a), number(_SALT)) for a in axes]
     bits = pointwise("high_bits", (reduce(_mixed, places, _key(seed)),))
-    return (Array(bits) + 0.5) * 2.0**-BITS
+    return Array(pointwise("fraction", (bits,)))
 
 
 def _key(seed: Operand) -> Node:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from numbers import Integral
 
 from napkin.diagram.interface import Interface
@@ -200,19 +200,42 @@ def settle(
         if out in shortest and axis not in fixed | given.keys() and taps:
             shortest[axis] = max(shortest.get(axis, 1), s.least(shortest[out], taps))
     given.update((a, n) for a, n in shortest.items() if a not in made)
-    for s, (axis, out, tap) in zip(diagram.slides, named, strict=True):
-        taps, length = given.get(tap, base.get(tap)), given.get(axis, base.get(axis))
-        if taps is None or length is None:
-            continue
-        _check_windows(diagram, s, length, taps, empty)
-        windows = max(s.count(length, taps), 0)
-        asked = given.setdefault(out, windows)
-        if asked != windows:
-            raise InputError(
-                f"sizes: {s.out}={asked}, but with {s.axis}={length} and {s.tap}={taps} "
-                f"{diagram.name} has {windows} windows, as it reads {s}; leave out {s.out} or "
-                f"{s.axis}"
-            )
+    later = list(zip(diagram.slides, named, strict=True))
+    while later:  # the taps or the axis of one may be the windows of another
+        found = [each for each in later if not _settled(diagram, *each, given, base, empty)]
+        if len(found) == len(later):
+            return
+        later = found
+
+
+def _settled(
+    diagram: Interface,
+    s: Slide,
+    named: Sequence[str],
+    given: dict[str, int],
+    base: Mapping[str, int],
+    empty: bool,
+) -> bool:
+    """Add the number of windows to `given`; whether the axis and the taps have sizes.
+
+    Args:
+        named: the axis, the windows and the taps by the names that stand for all of one size.
+        base: default sizes, by the same names.
+    """
+    axis, out, tap = named
+    taps, length = given.get(tap, base.get(tap)), given.get(axis, base.get(axis))
+    if taps is None or length is None:
+        return False
+    _check_windows(diagram, s, length, taps, empty)
+    windows = max(s.count(length, taps), 0)
+    asked = given.setdefault(out, windows)
+    if asked != windows:
+        raise InputError(
+            f"sizes: {s.out}={asked}, but with {s.axis}={length} and {s.tap}={taps} "
+            f"{diagram.name} has {windows} windows, as it reads {s}; leave out {s.out} or "
+            f"{s.axis}"
+        )
+    return True
 
 
 def _check_windows(diagram: Interface, s: Slide, length: int, taps: int, empty: bool) -> None:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from napkin.diagram.columns import validate
 from napkin.diagram.diagram import INNER_NAMES, Diagram, function_name
-from napkin.diagram.interface import Output
+from napkin.diagram.interface import Output, of_one_size
 from napkin.diagram.miscalled import miscalled
 from napkin.diagram.signature import Signature, parse
 from napkin.diagram.sizes import by_axis
@@ -160,12 +160,15 @@ def _default(p: inspect.Parameter, title: str) -> float:
 
 
 def _sized(shapes: Signature, results: list[Node]) -> set[str]:
-    """The axes whose sizes are known: those of inputs, also under other names, of slots, and of
-    windows."""
-    known = {a for shape in shapes.inputs for a in shape.axes}
+    """The axes whose sizes are known: those of inputs, of slots, and of windows, also under other
+    names."""
     order = list(within(results))
-    known |= {a for n in order if n.op == "rename" or n.op in MOVES for a in n.axes}
-    return known | windowed(order)
+    known = {a for shape in shapes.inputs for a in shape.axes} | windowed(order)
+    known |= {a for n in order if n.op in MOVES for a in slots_of(n).slots}
+    pairs = set(of_one_size(order))
+    while new := {a for pair in pairs if known & set(pair) for a in pair} - known:
+        known |= new
+    return known
 
 
 def _check_axes(made: Diagram, known: set[str], signature: str) -> None:

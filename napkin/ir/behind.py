@@ -21,6 +21,9 @@ Places: TypeAlias = dict[str, tuple[Node, Span | None]]
 """For each axis along which an array is read, at which positions, and how far these reach if they
 are a window."""
 
+_ZERO = {"real": 0.0, "int": 0, "bool": False}
+"""What lies in padding, by the kind of an array."""
+
 
 def places_of(n: Node, positions: Sequence[Node] = ()) -> Places:
     """Where a take reads its table (or one at other positions)."""
@@ -84,9 +87,8 @@ def _tests(places: Mapping[str, tuple[Node, Span | None]]) -> list[Node]:
 
 def _padded(made: Node, tests: Iterable[Node]) -> Node:
     """`made` where all tests hold, and 0 elsewhere."""
-    zero = {"real": 0.0, "int": 0, "bool": False}[made.kind]
     for test in tests:
-        made = pointwise("where", (test, made, number(zero)))
+        made = pointwise("where", (test, made, number(_ZERO[made.kind])))
     return made
 
 
@@ -106,5 +108,5 @@ def _keeps_zero(x: Node) -> bool:
     leaves = [n for n in postorder([x]) if not n.args and n.op != "number"]
     if any(n.op != "input" or set(n.axes) != set(x.axes) for n in leaves):
         return False
-    zeros = {n: np.zeros([1] * len(n.axes)) for n in leaves}
+    zeros = {n: np.full([1] * len(n.axes), _ZERO[n.kind]) for n in leaves}
     return not evaluate([x], zeros, dict.fromkeys(x.axes, 1))[0].any()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from napkin.errors import InputError
 from napkin.ir.behind import behind, places_of
 from napkin.ir.infer import Parts, along, joined, part_of, parts_of, pointwise, reals, renamed
-from napkin.ir.key_sets import from_arguments, spec_of
+from napkin.ir.key_sets import from_arguments, query_axes, spec_of
 from napkin.ir.node import (
     COMPOSITES,
     FLOOR,
@@ -27,7 +27,7 @@ from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import rewrite
 from napkin.ir.selecting import position
 from napkin.ir.slots import Slots, slots_of, spread
-from napkin.ir.slotted import read_slots
+from napkin.ir.slotted import places, read_slots
 from napkin.ir.storage import beside_memory, own_type, widens
 from napkin.ir.taking import TABLES, own_axes, spans_of, take, taken_axes, taken_of
 
@@ -144,7 +144,9 @@ def opened(old: Node, args: tuple[Node, ...]) -> Node | None:
 
 def dispersed(x: Node, keys: Node, slots: Slots) -> Node:
     """`x` spread over key axes; arithmetic on inputs alone is done behind it, since no kernel
-    stores it."""
+    stores it. What is the same for all queries is taken at the slots of the keys."""
+    if x.op == "input" and not x.args and not set(query_axes(keys)) <= set(x.axes):
+        return take(x, places(keys), slots.slots)
     if x.op not in POINTWISE or not all(_moves(n, slots) for n in postorder([x])):
         return spread(x, keys, slots)
     inner = [dispersed(a, keys, slots) if slots.slots[0] in a.axes else a for a in x.args]

@@ -40,15 +40,9 @@ def slides_of(takes: Iterable[Node]) -> Iterator[Slide]:
 
 
 def windowed(nodes: Iterable[Node]) -> set[str]:
-    """The axes whose sizes windows say, in dataflow order of the nodes: of windows, and of taps
-    where their number is given, also under other names."""
-    nodes = list(nodes)
+    """The axes whose sizes windows say: of windows, and of taps where their number is given."""
     found = list(slides_of(n for n in nodes if n.op == "take"))
-    out = {s.out for s in found} | {s.tap for s in found if s.span.window}
-    for n in nodes:
-        if n.op == "rename":
-            out |= {new for new, old in zip(n.axes, n.args[0].axes, strict=True) if old in out}
-    return out
+    return {s.out for s in found} | {s.tap for s in found if s.span.window}
 
 
 def windows(leaf: Node) -> tuple[tuple[Slide, Node], ...]:

@@ -8,12 +8,12 @@ is visited in each of them, for the queries that see it there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from napkin.ir.infer import joined, pointwise, rebuilt
 from napkin.ir.key_sets import Box, box_member, member, spec_of
-from napkin.ir.node import REDUCTIONS, Node, number, ones
+from napkin.ir.node import REDUCTIONS, Node, in_kind, number, ones, over
 from napkin.ir.rewrite import rewrite
 from napkin.keys.residues import Split
 
@@ -67,9 +67,16 @@ class Visits:
                 return args[1]
             if old.op in REDUCTIONS and args[0] == number(True):  # how many keys, say
                 return _of_all(old)
-            return None
+            lost = [a for a in over(old) if a not in args[0].axes] if old.op in REDUCTIONS else []
+            return rebuilt(old, (_along(args[0], lost, old.op),)) if lost else None
 
         return rewrite(terms, change, {n: n for n in but})
+
+
+def _along(x: Node, axes: Sequence[str], how: str) -> Node:
+    """`x`, which is the same along `axes`, for a reduction along them."""
+    every = pointwise("equal", (ones(tuple(axes)), number(1)))
+    return pointwise("where", (every, x, number(in_kind(REDUCTIONS[how].identity, x.kind))))
 
 
 def _of_all(reduction: Node) -> Node:

@@ -123,3 +123,16 @@ def test_samples_by_gumbel_have_the_softmax_for_their_shares() -> None:
 def test_messages(made: Any, message: str) -> None:
     with pytest.raises(nk.InputError, match=message):
         nk.diagram("q -> q")(made)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_products_with_random_numbers_stay_within_16_bits(gradient: bool) -> None:
+    """2^23 is beyond the range of fp16: the numbers enter a product as they are, and not as bits
+    of which the sum is scaled."""
+
+    @nk.diagram("q x, x d, ():int -> q d", sizes={"q": 64, "x": 64, "d": 64})
+    def weighted(X: Any, V: Any, seed: Any) -> Any:
+        return nk.contract(X * nk.uniform(seed, along="q x"), V, over="x")
+
+    made = nk.gradient(weighted) if gradient else weighted
+    nk.derive(made, dtype="fp16").check(resources=False).raise_if_wrong()

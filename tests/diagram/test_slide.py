@@ -275,3 +275,51 @@ def test_padding_is_0_behind_arithmetic_of_which_a_part_is_not(made) -> None:
     wanted = [padded[a : a + 4] for a in range(2)]
     np.testing.assert_array_equal(slid.evaluate(X, M), wanted)
     nk.derive(slid, on="h100", dtype="fp32").check(resources=False).raise_if_wrong()
+
+
+@pytest.mark.parametrize("out", ["p d", "p", "d"])
+def test_renamed_windows_say_nothing_of_the_number_of_taps(out: str) -> None:
+    def taps(X):
+        made = nk.slide(X, over="c", into="o d").rename(o="p")
+        gone = [a for a in "pd" if a not in out]
+        return nk.reduce(made, "sum", over=gone) if gone else made
+
+    with pytest.raises(nk.InputError, match=r"axis 'd' is on no input|no input has an axis 'd'"):
+        nk.diagram(f"c -> {out}")(taps)
+
+
+def test_an_array_under_another_name_says_the_number_of_taps() -> None:
+    @nk.diagram("c, u -> p")
+    def filtered(X, W):
+        return nk.contract(nk.slide(X, over="c", into="p d"), W.rename(u="d"), over="d")
+
+    assert filtered.evaluate([1.0, 2.0, 4.0], [1.0, 10.0]).tolist() == [21.0, 42.0]
+
+
+def test_renamed_taps_are_as_many_as_an_array_under_their_new_name_has() -> None:
+    @nk.diagram("c, u -> p")
+    def filtered(X, W):
+        return nk.contract(nk.slide(X, over="c", into="p d").rename(d="u"), W, over="u")
+
+    assert filtered.evaluate([1.0, 2.0, 4.0], [1.0, 10.0]).tolist() == [21.0, 42.0]
+
+
+def test_windows_of_one_reading_are_the_taps_of_another_that_comes_first() -> None:
+    @nk.diagram("a, w -> q p, p w")
+    def both(X, W):
+        taps = nk.slide(X, over="a", into="q p", dilation=2)
+        return taps, nk.slide(X, over="a", into="p w", stride=2) * W
+
+    assert both.check_sizes({"a": 7, "w": 3}) == {"a": 7, "w": 3, "q": 3, "p": 3}
+    first, _ = both.evaluate(np.arange(7.0), np.ones(3))
+    assert first.tolist() == [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]
+
+
+def test_windows_of_one_axis_are_the_length_of_another() -> None:
+    @nk.diagram("b e, v w -> e p v w")
+    def nested(X, W):
+        inner = nk.slide(X, over="e", into="p w")
+        return nk.slide(inner, over="b", into="e v", stride=3) * W
+
+    sizes = {"b": 17, "v": 3, "w": 2}
+    assert nested.check_sizes(sizes) == {**sizes, "e": 5, "p": 4}

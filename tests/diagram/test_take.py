@@ -148,6 +148,17 @@ def test_whole_numbers_are_taken_and_are_positions() -> None:
     assert np.array_equal(twice.evaluate(A, B, T), T[[2, 3, 0, 2]])
 
 
+def test_whole_numbers_and_tests_beside_what_is_taken_are_taken_again() -> None:
+    @nk.diagram("g d, g d:int, g d:bool, d:int -> d")
+    def twice(X, I, B, P):  # noqa: E741
+        return nk.take(nk.take(X, g=I) * B + I, g=P)
+
+    X, I, P = numbers(0, 3, 3), np.array([[0, 2, 1], [1, 1, 0], [2, 0, 2]]), np.array([2, 0, 1])  # noqa: E741
+    B = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0]])
+    wanted = (X[I, np.arange(3)] * B + I)[P, np.arange(3)]
+    assert np.allclose(twice.evaluate(X, I, B, P), wanted)
+
+
 def test_computed_tables_are_stored_first() -> None:
     @nk.diagram("q x, q -> q", sizes={"q": 70, "x": 90})
     def diagonal(S, X):

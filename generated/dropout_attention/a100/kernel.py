@@ -6,8 +6,8 @@ dropout_attention:
   expand softmax over x into max, exp, sum and divide
   stream x
   separate z: exp(S - m) = [exp(S - m)]; running m (rescale exp(m_old - m_new))
-  separate O: P * V = [where(((high_bits(mixed(mixed(mixed(seed, 1013904242), mixed(index(q),
-      1013904242)), mixed(index(x), 1013904242))) + 0.5) * 1.19209e-07) < 0.1, 0, 1.11111) * V *
+  separate O: P * V = [where(fraction(high_bits(mixed(mixed(mixed(seed, 1013904242),
+      mixed(index(q), 1013904242)), mixed(index(x), 1013904242)))) < 0.1, 0, 1.11111) * V *
       exp(S - m)]; running m (rescale exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
   tile q = 16
@@ -96,7 +96,10 @@ def dropout_attention(
         chosen_in = tl.where(
             x_in[None, :],
             tl.where(
-                (high_bits(mixed(bits[:, None], mixed(x, 1013904242)[None, :])) + 0.5)
+                (
+                    high_bits(mixed(bits[:, None], mixed(x, 1013904242)[None, :])).to(tl.float32)
+                    + 0.5
+                )
                 * 1.1920928955078125e-07
                 < 0.10000002384185791,
                 0.0,

@@ -78,11 +78,13 @@ def sample_token(
         noise = (
             tl.log(
                 tl.log(
-                    1.1920928955078125e-07
-                    * (
-                        high_bits(mixed(bits[:, None, None], mixed(v, 1013904242)[None, :, :]))
+                    (
+                        high_bits(mixed(bits[:, None, None], mixed(v, 1013904242)[None, :, :])).to(
+                            tl.float32,
+                        )
                         + 0.5
-                    ),
+                    )
+                    * 1.1920928955078125e-07,
                 )
                 * -1.0,
             )

@@ -26,8 +26,12 @@ def mixed(xp: Any, a: Any, b: Any) -> Any:
     return ((h ^ (h >> 15)) ^ _SIGN) - _SIGN
 
 
+BITS = 23
+"""Random bits of a number: it and a half more are exact in float32."""
+
+
 def _high_bits(xp: Any, x: Any) -> Any:
-    return (xp.asarray(x, int) & _WORD) >> 9
+    return (xp.asarray(x, int) & _WORD) >> (32 - BITS)
 
 
 define(Operator(
@@ -43,7 +47,12 @@ define(Operator(
 define(Operator(
     "high_bits", 1, _high_bits, "high_bits({0})", "int", flops=1,
     sign=lambda n, x: "nonnegative", functions={"high_bits": jitted(
-        "high_bits", "The first 23 of 32 bits, as a whole number",
-        "return (x.to(tl.uint32) >> 9).to(tl.int32)", arguments="x",
+        "high_bits", f"The first {BITS} of 32 bits, as a whole number",
+        f"return (x.to(tl.uint32) >> {32 - BITS}).to(tl.int32)", arguments="x",
     )}, stem="bits",
+))  # fmt: skip
+# One operator: of a product, 2^-23 would leave the sum, and what is left is too large for 16 bits.
+define(Operator(
+    "fraction", 1, lambda xp, x: (x + 0.5) * 2.0**-BITS, f"({{0}} + 0.5) * {2.0**-BITS!r}", "real",
+    sign=lambda n, x: "positive", flops=2, stem="draw",
 ))  # fmt: skip

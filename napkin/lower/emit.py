@@ -43,6 +43,9 @@ JOINED = frozenset({"add", "sub", "maximum", "minimum", "where"})
 ADDED = frozenset({"add", "sub", "neg"})
 """Operators that add."""
 
+DIVIDED = frozenset({"floordiv", "mod"})
+"""Operators that divide whole numbers."""
+
 FALLING = frozenset({"sub", "neg"})
 """Operators that fall as their last argument rises."""
 
@@ -117,12 +120,25 @@ class Emitter(Block):
         if n.op == "mul":
             return product(self, n.args, dims, n.kind)
         values = [self._compared(n, a, dims) for a in n.args]
+        if self._divides_positions(n):
+            values[0] = sx.binary(values[0], "+", self._zero)
         return pointwise(self.lang, n, values, n in self.program.approximate)
 
     @property
     def _zero(self) -> Expr:
         """A zero that compilers do not know: grids have one axis."""
         return self.lang("program_id", 1)
+
+    def _divides_positions(self, n: Node) -> bool:
+        """Whether positions of an axis that a tile holds whole, which compilers know to be small,
+        are divided by a number that is no power of two. LLVM divides them in 16 bits, and adds to
+        them as to what `_summed` has: of z % 3 with z = x + 1, the 1 was lost (H200)."""
+        if n.op not in DIVIDED or n.kind != "int" or n.args[1].op != "number":
+            return False
+        divisor, whole = int(str(n.args[1].params[0])), self.program.kernel.whole
+        leaves = [m for m in postorder([n.args[0]]) if not m.args and m.op != "number"]
+        small = all(m.op == "index" and m.axes[0] in whole for m in leaves)
+        return small and bool(leaves) and divisor & (divisor - 1) != 0
 
     @cached_property
     def _summed(self) -> set[Node]:

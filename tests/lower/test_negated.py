@@ -37,3 +37,21 @@ def test_negatives_of_reals_are_written_plainly() -> None:
         return nk.reduce(-values, "max", over="x")
 
     assert "program_id(1)" not in nk.derive(largest_negative_real, on="h200").source
+
+
+def test_small_positions_are_divided_in_32_bits() -> None:
+    """Two numbers of 16 bits are one register, and the ptxas of CUDA 12.8 adds 0 for 1 to one of
+    them: on sm_90 the fourth query of eight saw the keys of the third."""
+
+    @nk.diagram("i j e, x y e, n c, m c -> i j, n")
+    def nearest(Q: Any, K: Any, A: Any, B: Any) -> Any:
+        at = [nk.index("i") + 1, nk.index("j") + 1]
+        keys = nk.neighborhood((1, 1), dilation=(3, 3), queries="i j", keys="x y", at=at)
+        S = nk.contract(Q, K, over="e")
+        largest = nk.reduce(nk.contract(A, B, over="c"), "max", over="m")
+        return nk.reduce(S * S, "logsumexp", over="x y", keys=keys), largest
+
+    sizes = {"i": 7, "j": 8, "x": 8, "y": 9, "e": 7, "n": 1, "m": 8, "c": 15}
+    plan = nk.derive(nearest, "h200", sizes, "fp32", deterministic=False)
+    assert "+ tl.program_id(1)) % 3" in plan.source
+    plan.check(resources=False).raise_if_wrong()

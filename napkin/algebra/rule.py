@@ -38,6 +38,10 @@ TOLERANCE = 1e-11
 ROUNDING = 16.0
 """How much farther apart sides may be than the left one moves with its inputs."""
 
+EPSILONS = 1e-13
+"""Roundings of float64 that a term may be off by, of the largest number that it is computed from:
+some hundreds."""
+
 
 Sides: TypeAlias = "tuple[Sequence[Node], Sequence[Node]]"
 """The terms on both sides of a law, in the same order. Axes go by name."""
@@ -279,8 +283,7 @@ def _hold(
 def _defined(term: Node, point: Point) -> bool:
     """Whether all that a term is computed from are numbers. A mean of nothing is none, of which a
     sum of nothing leaves no trace, and another order of sums does (docs/semantics.md)."""
-    real = [n for n in postorder([term]) if n.kind == "real"]
-    return not any(np.isnan(np.asarray(v, float)).any() for v in point.values(real))
+    return not any(np.isnan(np.asarray(v, float)).any() for v in point.values(_real(term)))
 
 
 def _joined(
@@ -324,7 +327,18 @@ def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bo
         finite = finite & np.isfinite(other)
     noise = max((_gap(other, wanted, finite) for other in moved), default=0.0)
     allowed = TOLERANCE * _norm(wanted[finite]) + ROUNDING * noise
+    allowed += EPSILONS * _largest(term, point)
     return _gap(found, wanted, finite) <= allowed
+
+
+def _largest(term: Node, point: Point) -> float:
+    """The largest finite number that a term is computed from: what cancels leaves its rounding."""
+    sizes = (np.abs(np.asarray(v, float)) for v in point.values(_real(term)))
+    return max((float(x[np.isfinite(x)].max(initial=0.0)) for x in sizes), default=0.0)
+
+
+def _real(term: Node) -> list[Node]:
+    return [n for n in postorder([term]) if n.kind == "real"]
 
 
 def _gap(found: Array, wanted: Array, where: Array) -> float:

@@ -97,7 +97,8 @@ def differing(found: np.ndarray, wanted: np.ndarray) -> str:
     wanted = np.broadcast_to(np.asarray(wanted, float), found.shape)
     with np.errstate(all="ignore"):
         gap = np.nan_to_num(np.abs(found - wanted), nan=np.inf)
-    gap[(found == wanted) | (np.isnan(found) & np.isnan(wanted))] = 0.0
+    same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+    gap = np.where(same, 0.0, gap)
     at = np.argsort(-gap, axis=None, kind="stable")[:3]
     places = [tuple(map(int, np.unravel_index(i, found.shape))) for i in at]
     return "; ".join(f"{found[p]:.6g} for {wanted[p]:.6g} at {p}" for p in places)

@@ -36,7 +36,7 @@ MOVED = 30.0
 
 
 class Rounded(dict[Node, np.ndarray]):
-    """Values of terms, each moved by up to `step` of it where it is real, as it is computed."""
+    """Values of terms, each in float32 and moved by up to `step` of it where it is real."""
 
     def __init__(self, known: Mapping[Node, np.ndarray], step: float, rng) -> None:
         super().__init__()
@@ -47,7 +47,8 @@ class Rounded(dict[Node, np.ndarray]):
     def __setitem__(self, n: Node, x: np.ndarray) -> None:
         moved = n.kind == "real" and not n.constant and x.dtype.kind == "f"
         noise = self.step * self.rng.uniform(-1, 1, x.shape) if moved else 0
-        super().__setitem__(n, x * (1 + noise) if moved else x)
+        near = (x * (1 + noise)).astype(np.float32).astype(float) if moved else x
+        super().__setitem__(n, near)
 
 
 def slopes(program: Program, seed: int) -> None:
@@ -108,10 +109,11 @@ class Slopes(Case):
         tensor = self.plan.tensor_of[name]
         found, wanted = ran.tensors[tensor].to_float64(), self.wanted[i]
         size = np.abs(wanted[np.isfinite(wanted)]).max(initial=0)
-        off = error(found, wanted)
-        if off <= OFF or size > 1e30 or not np.isfinite(wanted).all():
+        off, types = error(found, wanted), roundings(self.plan, tensor)
+        largest = 6e4 if "fp16" in types else 1e30
+        if off <= OFF or size > largest or not np.isfinite(wanted).all():
             return
-        step = max(HALF_STEP[t] for t in roundings(self.plan, tensor))
+        step = max(HALF_STEP[t] for t in types)
         if off > MOVED * self._moves(i, step):
             said = f"{self.about()}: {name} off by {off:.2g}: {differing(found, wanted)}"
             raise Found("wrong value", f"kernels of a gradient: {self.how()}", said)

@@ -99,6 +99,9 @@ SELECTS = {
 READS = {"rename", "take", "slide", "neg"}
 """Operators that give what they are given, at other positions or with another sign."""
 
+NARROW = {"bf16", "fp16", "fp8"}
+"""Types to which a cast rounds, and the reference does not."""
+
 SUMS = {"sum", "mean", "contract", "cumsum", "added"}
 FROM_ONE = {"tanh"}
 """Operators that kernels compute as a difference from 1, which is rounded: 2 sigmoid(2 x) - 1."""
@@ -173,7 +176,8 @@ def disturbed(
     for step in program.steps:
         made = value(step, found, sizes)
         real = made.data.dtype.kind == "f"
-        plain = step.op in SELECTS or not real
+        narrow = step.op == "cast" and step.option.get("dtype") in NARROW
+        plain = (step.op in SELECTS and not narrow) or not real
         exact.append(plain and all(exact[r.at] for r in _read(step)))
         if real and not exact[-1]:
             reach = _reach(step, made.data, found, sizes, rounding * ROUNDINGS)

@@ -73,7 +73,7 @@ def _reduce_dims(into: Block, op: str, value: Expr, dims: list[int], axes: Seque
 def fused_add(into: Block, n: Node) -> Expr | None:
     """`accumulator + product` as one product that starts from the accumulator."""
     for a, b in (n.args, n.args[::-1]):
-        if b.op == "sum" and b not in into.have and into.uses[b] <= 1:
+        if b.op == "sum" and b.kind == a.kind and b not in into.have and into.uses[b] <= 1:
             dot = dot_of(into.program, b)
             shapes = {into.program.shape(x) for x in (a, b, n)}
             # A factor outside scales the product, and not what it is added to.

@@ -171,3 +171,15 @@ def test_rows_that_are_computed_from_tiles_of_the_other_order_are_multiplied_as_
 
 def test_columns_too_few_for_rows_of_a_warpgroup_stay_columns() -> None:
     assert "tl.trans(O_acc)" not in gated_in(n=64, f=64, e=32).recipe.source
+
+
+def test_a_product_of_reals_starts_from_no_whole_numbers() -> None:
+    @nk.diagram("c k, k d, c d:int, a c d -> c d, c d")
+    def counted(A: Any, B: Any, N: Any, C: Any) -> Any:
+        product = nk.contract(A, B, over="k")
+        return product + N * N, product + nk.reduce(C > 0, "sum", over="a")
+
+    sizes = {"a": 16, "c": 64, "d": 64, "k": 64}
+    made = nk.derive(counted, "h100", sizes)
+    assert "tl.dot(" in made.source
+    made.check(sizes={"a": 5, "c": 33, "d": 17, "k": 40}, resources=False).raise_if_wrong()

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sympy
 from fold_law import assert_law
 
 import napkin as nk
 from napkin.algebra.law import folded, ranges
-from napkin.derive.rules.cancel import CANCELLED
+from napkin.derive.rules.cancel import CANCELLED, _Cancelling, _is_product_of_sum
 from napkin.diagram.diagram import Diagram
 
 taken_off = nk.operator(
@@ -175,3 +176,25 @@ def test_what_was_seen_of_a_term_holds_under_other_roots() -> None:
     for body, found in ((kept, False), (gone, True), (kept, False), (gone, True)):
         roots = [o.node for o in drawn("n x -> n x", body).outputs]
         assert bool(list(CANCELLED.matches(roots, ("x",)))) == found
+
+
+A, B, C = sympy.symbols("a b c", positive=True)
+EXPRESSIONS = [
+    A * (B + C), A / (B + C), (A + B) ** 2, (A + B) ** 3 / C, (A + B) * (A - B), A * B / C - B,
+    sympy.exp(A * (B + C)), sympy.tanh(A * (B - C)) - A, sympy.log(A * B), sympy.sqrt(A + B) * A,
+    sympy.Rational(-1, 2) * A - sympy.Rational(3, 2) * B ** sympy.Rational(-1, 2), -A - B, -A / B,
+    sympy.Max(A, -B) / (C + A / B), 1 / (A + B), 1 / ((A + B) * (B + C)), (A * (B + C)) ** 0.5,
+    -0.5 * A * (A + sympy.exp(-B)) ** -1.5, (A + B / C) ** sympy.Rational(-3, 2) * -A,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("e", EXPRESSIONS, ids=str)
+def test_what_has_nothing_to_multiply_out_is_left_as_it_is(e: Any) -> None:
+    if not any(map(_is_product_of_sum, sympy.preorder_traversal(e))):
+        assert sympy.expand(e, power_exp=False, power_base=False, log=False) == e
+
+
+@pytest.mark.parametrize("e", EXPRESSIONS, ids=str)
+def test_a_bound_on_operations_is_no_less_than_their_number(e: Any) -> None:
+    size, *_ = _Cancelling(frozenset("x"), through=True)._measure(e)
+    assert e.count_ops() <= 3 * size + 2 * (size + 1)

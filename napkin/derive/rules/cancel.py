@@ -150,7 +150,14 @@ class _Cancelling(Meaning):
             expression = super()._read(n)
         except NotSeparable:
             return self.symbol(n)
-        return expression if expression.count_ops() <= LARGEST else self.symbol(n)
+        return expression if self._is_small(expression) else self.symbol(n)
+
+    def _is_small(self, expression: Any) -> bool:
+        """Whether an expression has at most `LARGEST` operations, as sympy counts them: slowly, so
+        a bound is asked first. Sympy counts at most a sign and a quotient more for each operation,
+        and for each leaf, of which there is one more."""
+        size, *_ = self._measure(expression)
+        return 3 * size + 2 * (size + 1) <= LARGEST or expression.count_ops() <= LARGEST
 
     def _mixed(self, n: Node) -> Any:
         if n.op == "div":
@@ -191,7 +198,18 @@ class _Cancelling(Meaning):
 def _expanded(e: Any) -> Any:
     """`e` multiplied out, but for exponentials, which would overflow, and products of sums, of
     which differences would lose their precision."""
-    stand_ins = {p: sympy.Dummy() for p in sympy.preorder_traversal(e) if multiplied_sums(p)}
+    every = list(sympy.preorder_traversal(e))
+    if not any(map(_is_product_of_sum, every)):
+        return e
+    stand_ins = {p: sympy.Dummy() for p in every if multiplied_sums(p)}
     outer = e.xreplace(stand_ins)
     done = sympy.expand(outer, power_exp=False, power_base=False, log=False)
     return done.xreplace({d: p for p, d in stand_ins.items()})
+
+
+def _is_product_of_sum(part: Any) -> bool:
+    """Whether a sum, or a power of one, is a factor, so that there may be something to multiply
+    out."""
+    if part.is_Mul:
+        return any(f.as_base_exp()[0].is_Add for f in part.args)
+    return bool(part.is_Pow and part.base.is_Add)

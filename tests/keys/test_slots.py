@@ -137,7 +137,10 @@ def test_whole_numbers_and_booleans() -> None:
 
 def test_the_window_gives_the_size_of_its_slots() -> None:
     made = plane(nk.neighborhood((3, 5)))
-    assert made.slots == {"u": (3, "neighborhood((3, 5))"), "v": (5, "neighborhood((3, 5))")}
+    assert made.counted == {
+        "u": (3, "u is the slots of neighborhood((3, 5)), which has 3"),
+        "v": (5, "v is the slots of neighborhood((3, 5)), which has 5"),
+    }
     sizes = made.check_sizes({"i": 8, "j": 9, "d": 4})
     assert sizes == {"i": 8, "j": 9, "d": 4, "k": 8, "l": 9, "u": 3, "v": 5}
     assert made.check_sizes({**sizes, "u": 3}) == sizes

@@ -29,7 +29,7 @@ def sizes_of(diagram: Diagram, most: int) -> dict[str, int]:
     for keys in diagram.key_sets:
         for need in spec_of(keys).needs:
             out[need.axis] = max(out[need.axis], need.least)
-    for axis, (count, _) in diagram.slots.items():
+    for axis, (count, _) in diagram.counted.items():
         out[axis] = count
     root = {a: max(out[b] for b in out if same.get(b, b) == same.get(a, a)) for a in out}
     return diagram.check_sizes(root)

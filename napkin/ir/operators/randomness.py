@@ -54,5 +54,6 @@ define(Operator(
 # One operator: of a product, 2^-23 would leave the sum, and what is left is too large for 16 bits.
 define(Operator(
     "fraction", 1, lambda xp, x: (x + 0.5) * 2.0**-BITS, f"({{0}} + 0.5) * {2.0**-BITS!r}", "real",
-    sign=lambda n, x: "positive", flops=2, stem="draw", derivative=lambda op, y, x: 2.0**-BITS,
+    sign=lambda n, x: "positive" if x else "", flops=2, stem="draw",
+    derivative=lambda op, y, x: 2.0**-BITS,
 ))  # fmt: skip

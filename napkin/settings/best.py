@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -72,26 +71,21 @@ def best_tiles(
     dtype: str,
     machine: Machine,
     effort: Effort | None = None,
-    most: float = math.inf,
 ) -> Choice | None:
-    """The best tiles for a labelled kernel, or None if none fits, or none with a rank of `most` or
-    less."""
-    return next(in_order(unpriced(kernel, sizes, dtype, machine, effort), most), None)
+    """The best tiles for a labelled kernel, or None if none fits."""
+    return next(in_order(unpriced(kernel, sizes, dtype, machine, effort)), None)
 
 
-def in_order(found: Iterable[Unpriced], most: float = math.inf) -> Iterator[Choice]:
+def in_order(found: Iterable[Unpriced]) -> Iterator[Choice]:
     """The settings of a labelled kernel whose operands fit, in the order of their rank, the best
     first (`napkin.plan.fitting` asks the compiler what it allocates beside operands).
 
     Tiles that must be flattened between loads and products come last, whatever their rank: Triton
     3.6 fails to compile some, and computes some wrongly where it stores them in boxes.
-
-    Args:
-        most: of a rank; settings that come after it are left alone.
     """
     folded: list[Choice] = []
     last = -1
-    for i, choice in enumerate(in_rank(found, most)):
+    for i, choice in enumerate(in_rank(found)):
         program = program_of(choice)
         if flat(program):
             last = i

@@ -105,13 +105,13 @@ class Unpriced:
             yield from [part] if isinstance(part, Choice) else part.choices
 
 
-def in_rank(found: Iterable[Unpriced], most: float = math.inf) -> Iterator[Choice]:
+def in_rank(found: Iterable[Unpriced]) -> Iterator[Choice]:
     """The choices in the order of their ranks, of equal ones the first; what cannot be next is not
-    looked at, nor any whose rank begins with more than `most`."""
+    looked at."""
     heap: list[tuple[tuple[float, ...], tuple[int, ...], Unpriced | Choice]]
     heap = [(u.least, (i,), u) for i, u in enumerate(found)]
     heapq.heapify(heap)
-    while heap and heap[0][0][0] <= most:
+    while heap:
         _, place, next_ = heapq.heappop(heap)
         if isinstance(next_, Choice):
             yield next_

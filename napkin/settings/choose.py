@@ -17,7 +17,7 @@ from napkin.algebra.contraction import MIN_DOT
 from napkin.algebra.tracer import active, times
 from napkin.count.residency import chained, live_set
 from napkin.derive.kernel import Kernel
-from napkin.derive.rules.part import why_not_cut, why_not_parted
+from napkin.derive.rules.part import why_not_parted
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node
 from napkin.machine.machines import Machine
@@ -121,14 +121,13 @@ class Search:
         first, self._priced[kernel] = itertools.tee(every)
         return any(True for u in first for _ in u.choices)
 
-    def _best_tiles(self, kernel: Kernel, most: float) -> Choice | None:
-        """The best tiles for a labelled kernel, or None if none fits or is ranked by `most` or
-        less; what `fits` has priced is not priced again."""
+    def _best_tiles(self, kernel: Kernel) -> Choice | None:
+        """The best tiles for a labelled kernel, or None if none fits; what `fits` has priced is not
+        priced again."""
         found = self._priced.pop(kernel, None)
         if found is None:
-            on = self.sizes, self.dtype, self.machine
-            return best_tiles(kernel, *on, self.effort, most=most)
-        return next(in_order(found, most), None)
+            return best_tiles(kernel, self.sizes, self.dtype, self.machine, self.effort)
+        return next(in_order(found), None)
 
     @cached_property
     def best(self) -> tuple[Choice, ...]:
@@ -181,18 +180,16 @@ class Search:
         fastest = math.inf
         for kernel in sorted(self.kernels, key=self._least.__getitem__):
             if self._least[kernel] * ROUNDED <= fastest and not self._in_parts(kernel):
-                found[kernel] = self._of(kernel, fastest)
+                found[kernel] = self._of(kernel)
                 ranks = (_rank(w)[0] for w in found[kernel] if _flat(w))
                 fastest = min(fastest, *ranks, math.inf)
         return [w for k in self.kernels for w in found.get(k, [])]
 
-    def _of(self, kernel: Kernel, fastest: float) -> list[tuple[Choice, ...]]:
-        """The best tiles of a labelled kernel, and those of its parts where that may pay; none
-        where all of them come after ways with a rank of `fastest`, and that is known early."""
+    def _of(self, kernel: Kernel) -> list[tuple[Choice, ...]]:
+        """The best tiles of a labelled kernel, and those of its parts where that may pay."""
         sizes, machine = self.sizes, self.machine
-        most = self._most(kernel, fastest)
-        whole = self._best_tiles(kernel, most)
-        if kernel.stream.axis in self.parts or (whole is None and most < math.inf):
+        whole = self._best_tiles(kernel)
+        if kernel.stream.axis in self.parts:
             return [(whole,)] if whole else []
         if whole is None:
             return self._of_pairs(in_blocks(kernel, sizes), math.inf)
@@ -207,14 +204,6 @@ class Search:
         )
         found = [(whole,), *self._of_pairs(pairs, most)]
         return found + self._adding(found, partial(adding_in_parts, kernel, sizes, parts))
-
-    def _most(self, kernel: Kernel, fastest: float) -> float:
-        """The rank after which settings of a kernel are left alone: that of the fastest way so far,
-        where no two kernels in place of this one, which are launched once more, come before it; and
-        where nothing asks for the seconds of slower ways."""
-        two = (self._least[kernel] + at_least(self.machine, 0)) * ROUNDED
-        alone = bool(why_not_cut(kernel)) or fastest <= two
-        return fastest if alone and self.deterministic and active() is None else math.inf
 
     def _adding(
         self, ways: Sequence[tuple[Choice, ...]], pairs: Callable[[float], Iterable[Pair]]

@@ -59,9 +59,9 @@ def test_a_labelling_that_takes_longer_at_least_has_no_tiles(
 ) -> None:
     tiled: list[Kernel] = []
 
-    def noted(kernel: Kernel, *place: Any, most: float) -> Choice | None:
+    def noted(kernel: Kernel, *place: Any) -> Choice | None:
         tiled.append(kernel)
-        return best_tiles(kernel, *place, most=most)
+        return best_tiles(kernel, *place)
 
     monkeypatch.setattr("napkin.settings.choose.best_tiles", noted)
     attention = load("attention")

@@ -75,10 +75,18 @@ def as_written(n: Node) -> bool:
     return n.op in EXTREMA and n.params[-1] == WRITTEN
 
 
-def rounds_alike(roots: Iterable[Node]) -> bool:
-    """Whether terms are to be rounded as other kernels round the same terms: of two reals that are
-    compared, or an extremum that something is compared with."""
-    return any(as_written(n) or _compares_reals(n) for n in postorder(roots))
+def rounded_alike(roots: Iterable[Node], stored: Iterable[Node] = ()) -> set[Node]:
+    """The terms that are to be rounded as other kernels round the same terms: down to sums, which
+    one kernel computes, all of which these are computed: comparisons of two reals, extrema that
+    something is compared with, and what is `stored` for other kernels that compare it."""
+    todo = [*stored, *(n for n in postorder(roots) if as_written(n) or _compares_reals(n))]
+    found = set[Node]()
+    while todo:
+        n = todo.pop()
+        if n not in found:
+            found.add(n)
+            todo += (a for a in n.args if a.op not in REDUCTIONS or a.op in EXTREMA)
+    return found
 
 
 def compared(roots: Iterable[Node]) -> set[Node]:

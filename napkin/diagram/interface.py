@@ -23,11 +23,13 @@ def of_one_size(nodes: Iterable[Node]) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """One result: its name, its node, and the order of its axes in memory."""
+    """One result: its name, its node, and the order of its axes in memory; and whether it is to be
+    rounded as it is written, since other kernels compute the same terms and compare them."""
 
     name: str
     node: Node
     axes: tuple[str, ...]
+    as_written: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)

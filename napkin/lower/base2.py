@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.algebra.fold import Pass, State
 from napkin.algebra.signs import sign
-from napkin.algebra.terms import is_read
+from napkin.algebra.terms import is_read, rounded_alike
 from napkin.ir.infer import pointwise
 from napkin.ir.node import FLOOR, Node, node, number, postorder
 from napkin.ir.rewrite import rewrite, substitute
@@ -29,14 +29,17 @@ _ONE = number(1.0)
 _TAGS = ("old", "new", "left", "right")
 
 
-def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Node]:
+def in_base_two(
+    passes: Sequence[Pass], terms: Iterable[Node], written: Iterable[Node] = ()
+) -> dict[Node, Node]:
     """The steps of `passes` and `terms`, which may read their states, with exponentials to base 2
     where a running maximum keeps them in range; merges of states among the terms join what is
-    held."""
+    held. What is rounded as other kernels round it, as `written` is, keeps base e."""
     terms = [*terms]
     roots = [*(s.step for p in passes for s in p.states), *terms]
+    alike = rounded_alike(roots, written)
     maxima = [s for p in passes for s in p.states if _is_maximum(s)]
-    used = {*postorder(n for n in postorder(roots) if n.op == "exp")}
+    used = {*postorder(n for n in postorder(roots) if n.op == "exp" and n not in alike)}
     scale = {s.name: _factored(s.step.args[1].args[0])[0] for s in maxima}
     # Without a constant to fold in, log2(e) itself would take the largest scores out of range.
     maxima = [s for s in maxima if s.leaf("new") in used and scale[s.name] is not _ONE]
@@ -49,6 +52,8 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
             return None
         below = substitute(args, {n: known[leaf] for leaf, n in kept.items()})
         args = tuple(below[a] for a in args)
+        if old in alike:
+            return pointwise("exp", (substitute(args, rows)[args[0]],))
         if _below_rows(old):
             return pointwise("exp2", (_scaled_difference(args[0]),))
         if _of_states(old, leaves):

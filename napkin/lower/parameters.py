@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from napkin.algebra.terms import rounds_alike
+from napkin.algebra.terms import rounded_alike
 from napkin.ir.node import postorder
 from napkin.ir.taking import own_axes, taken_of
 from napkin.lower.box_loops import rising
@@ -68,6 +68,13 @@ def _other_sizes(program: Program) -> list[str]:
     return [a for a in dict.fromkeys(found) if a not in kernel.axes]
 
 
+def _rounds_alike(program: Program) -> bool:
+    """Whether some term is to be rounded as other kernels round it."""
+    outputs = program.kernel.outputs
+    written = any(o.as_written for o in outputs)
+    return written or bool(rounded_alike((*program.roots, *(o.node for o in outputs))))
+
+
 def entry_of(arguments: tuple[Argument, ...], program: Program) -> Entry:
     """How a kernel of a program with these arguments is called."""
     kernel = program.kernel
@@ -83,6 +90,6 @@ def entry_of(arguments: tuple[Argument, ...], program: Program) -> Entry:
         tensors_of(program),
         items_of(program),
         kernel.streamed,
-        contracts=not rounds_alike((*program.roots, *(o.node for o in kernel.outputs))),
+        contracts=not _rounds_alike(program),
         added=kernel.added,
     )

@@ -24,7 +24,7 @@ from napkin.ir.taking import read_axes, taken_of
 from napkin.lower.base2 import in_base_two
 from napkin.lower.launch import LANES
 from napkin.lower.masks import masked
-from napkin.lower.program import Join, Loop, Program, moving_terms, packed_axes
+from napkin.lower.program import Join, Loop, Program, moving_terms, packed_axes, written
 from napkin.schedule import Schedule
 
 EACH = 8
@@ -127,7 +127,7 @@ def _joins(kernel: Kernel, loop: Loop, tiled: Sequence[str]) -> Mapping[str, Joi
     states = s.passes[loop.part].states
     emits = [e.node for p in s.passes for e in p.emits]
     terms = [*emits, *(e.node for e in s.tails), *(x.joined for x in s.states)]
-    two = in_base_two(s.passes, terms)
+    two = in_base_two(s.passes, terms, written(kernel))
     # A merge may reduce what the group holds, along an axis that its tile reaches past.
     plain = masked([two[x.joined] for x in states], tiled)
     merges = {x.name: plain[two[x.joined]] for x in states}

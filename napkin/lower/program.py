@@ -188,7 +188,7 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
     padded = [a for a in tiled if a not in kernel.twins and (seen is None or a not in s.axes)]
     stored = [e.node for p in s.passes for e in p.emits]
     tails = [e.node for e in s.tails]
-    two = in_base_two(s.passes, [*stored, *tails])
+    two = in_base_two(s.passes, [*stored, *tails], written(kernel))
     terms = [two[n] for n in (kernel.terms if seen is None else tails)]
     plain = masked(terms, padded)
     made: list[Loop] = []
@@ -220,6 +220,13 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
     constants = tuple(_constants(roots))
     dims = _classes(kernel, tiled, list(postorder(roots)))
     return Program(kernel, Schedule({}), dims, loops, ends, constants, fills=fills)
+
+
+def written(kernel: Kernel) -> list[Node]:
+    """What a kernel stores that is to be rounded as it is written."""
+    named = {o.name for o in kernel.outputs if o.as_written}
+    stored = [*(e for p in kernel.stream.passes for e in p.emits), *kernel.stream.tails]
+    return [e.node for e in stored if e.output in named]
 
 
 def _endless(terms: Sequence[Node], tiled: Sequence[str], axes: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 
-from napkin.algebra.terms import compared, is_read
+from napkin.algebra.terms import compared, is_read, rounded_alike
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, landings, over, postorder
 from napkin.ir.storage import own_type, unstored, widens
@@ -30,6 +30,8 @@ class Frontier:
         level: the place in `points` of the term that each term comes with; -1 for none.
         layouts: the axes in memory of arrays that lie otherwise than their terms say.
         results: the nodes of the outputs.
+        written: the terms that are to be rounded as they are written, as all kernels that compute
+            them round them.
         moved: the places of points with which an array comes that is stored to be read at computed
             addresses.
     """
@@ -45,6 +47,7 @@ class Frontier:
         self.sizes, self.unfused = sizes, unfused
         self.results = {o.node for o in outputs}
         self._compared = compared(self.results)
+        self.written = rounded_alike(self.results)
         self._points = points_of(outputs, sizes) if points is None else points
         self.order = list(order or next(orders(outputs, self._points)))
         self.points = [n for n in self.order if n in self._points]

@@ -154,7 +154,7 @@ class Pieces:
         stored = {n: self._leaf(n, t) for n, t in tensors.items() if n not in wanted}
         results = [(self._tensor(n), n, self.axes_of(n)) for n in wanted]
         results += [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, [])]
-        form = self.memo.form(results, stored, self.frontier.sizes)
+        form = self.memo.form(results, stored, self.frontier.sizes, self.frontier.written)
         if self.memo.left_out(form, short):
             self._tell(wanted, f"the search is bounded: {IN_FULL} kernels are known by now")
             return None
@@ -216,7 +216,9 @@ class Pieces:
         """What a kernel for `results` computes, and each term as it has it."""
         (found,) = STORED.matches([n for _, n, _ in results], stored, self.memo.dtype)
         done: Mapping[Node, Node] = STORED.apply(found)
-        return [Output(name, self._own(done[n]), axes) for name, n, axes in results], done
+        written = self.frontier.written
+        outputs = [Output(t, self._own(done[n]), axes, n in written) for t, n, axes in results]
+        return outputs, done
 
     def _own(self, n: Node) -> Node:
         """`n` without a cast to the plan's own type, in which it is stored anyway."""

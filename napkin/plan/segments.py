@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -143,12 +143,14 @@ class Memo:
         results: Sequence[tuple[str, Node, tuple[str, ...]]],
         stored: Mapping[Node, Node],
         sizes: Mapping[str, int],
+        written: Set[Node],
     ) -> Form:
         """The form of a segment.
 
         Args:
             results: the name of each result, its term, and its axes as they lie in memory.
             stored: the terms that it reads from memory, each with its reading.
+            written: the terms that are to be rounded as they are written.
         """
         place: dict[Node, int] = {}
         read: dict[str, int] = {}
@@ -167,7 +169,8 @@ class Memo:
                 args.insert(0, read.setdefault(str(n.params[0]), len(read)))
             rows.append((operator, *args))
         known = tuple((a, sizes[a]) for a in sorted(axes))
-        key = (tuple(rows), tuple((place[n], axes) for _, n, axes in results), known)
+        stores = tuple((place[n], axes, n in written) for _, n, axes in results)
+        key = (tuple(rows), stores, known)
         return Form(key, (*read, *(name for name, _, _ in results)))
 
     def _operator(self, n: Node) -> int:

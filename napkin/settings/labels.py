@@ -68,7 +68,7 @@ def _labellings(
     dtype: str,
 ) -> Iterator[Kernel]:
     whose = "" if active() is None else _called(name, outputs)
-    term = _Term(name, tuple((o.name, o.node, o.axes) for o in outputs), tuple(names.items()))
+    term = _Term(name, tuple(map(_fields, outputs)), tuple(names.items()))
     told = active() is not None or verifying()  # of every rule that is applied
     found = term.labelled if told else partial(_labelled, term)
     for split in (None, *split_terms(outputs, names)):
@@ -108,7 +108,7 @@ class _Term:
     """A term that may be one kernel: its name, its results, and the names of its arrays."""
 
     name: str
-    results: tuple[tuple[str, Node, tuple[str, ...]], ...]
+    results: tuple[tuple[str, Node, tuple[str, ...], bool], ...]
     names: tuple[tuple[Node, str], ...]
 
     def labelled(
@@ -126,6 +126,10 @@ class _Term:
             return label(self.name, outputs, names, **how, pair=pair, rounded=rounded)
         except Refusal as refusal:
             return str(refusal)
+
+
+def _fields(o: Output) -> tuple[str, Node, tuple[str, ...], bool]:
+    return o.name, o.node, o.axes, o.as_written
 
 
 def _paired(outputs: Sequence[Output], axis: str) -> Sequence[int]:

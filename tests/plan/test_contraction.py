@@ -1,5 +1,6 @@
-"""Multiply and add are not contracted where equal terms are to be rounded alike: on a GPU
-max_x (x w + b) would else be of one rounding less than the x w + b that it is compared with."""
+"""Where equal terms of two kernels are compared, both round them alike. Multiply and add are not
+contracted: on a GPU max_x (x w + b) would else be of one rounding less than the x w + b that it is
+compared with. Exponentials keep base e."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
 import napkin as nk
@@ -38,6 +40,28 @@ def test_no_kernel_of_a_compared_maximum_contracts() -> None:
     assert contracts(plan) == {False}
     for k in plan.kernels:
         assert job_of(k, k.choice.sizes, "sm_90").options == {"enable_fp_fusion": False}
+
+
+@nk.diagram("q x, q, q x:bool -> q")
+def place(X: Any, M: Any, K: Any) -> Any:
+    w = nk.exp(X - M)
+    kept = nk.where(K, w, float("-inf"))
+    found = K & (w == nk.reduce(kept, "max", over="x"))
+    return nk.reduce(nk.where(found, nk.index("x"), 1000), "min", over="x")
+
+
+def test_a_stored_term_is_rounded_as_the_same_term_in_another_kernel() -> None:
+    """One kernel stores exponentials, and compares nothing; the next finds their maximum, and looks
+    for it in exponentials of its own."""
+    plan = nk.derive(place, on="h100", dtype="fp32", sizes={"q": 37, "x": 45}, materialise=["kept"])
+    assert len(plan.kernels) == 2
+    assert contracts(plan) == {False}
+    assert "exp2" not in plan.source
+    rng = np.random.default_rng(0)
+    x, m = rng.standard_normal((37, 45)).astype("f"), rng.standard_normal(37).astype("f")
+    k = rng.random((37, 45)) < 0.5
+    wanted = np.where(k, x, -np.inf).argmax(axis=1)
+    np.testing.assert_array_equal(plan(x, m, k), wanted)
 
 
 @pytest.mark.parametrize("name", ["causal_attention", "softmax", "cross_entropy", "mlp"])

@@ -27,6 +27,7 @@ from napkin.algebra.tracer import active
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.listing import text
 from napkin.ir.node import Node, node, postorder
+from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import rewrite, substitute
 from napkin.keys.residues import Split
 
@@ -316,6 +317,9 @@ def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bo
     found = np.broadcast_to(np.asarray(found, float), np.shape(wanted))
     wanted = np.asarray(wanted, float)
     finite = np.isfinite(wanted)
+    lost = finite & np.isnan(found)
+    if lost.any() and not infinite and _at_pole(term, point):
+        finite &= ~lost
     # Elsewhere sums in another order may overflow sooner.
     infinite = infinite and point.what == "infinite"
     if infinite and not np.array_equal(found[~finite], wanted[~finite], equal_nan=True):
@@ -329,6 +333,18 @@ def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bo
     allowed = TOLERANCE * _norm(wanted[finite]) + ROUNDING * noise
     allowed += EPSILONS * _largest(term, point)
     return _gap(found, wanted, finite) <= allowed
+
+
+def _at_pole(term: Node, point: Point) -> bool:
+    """Whether an operator on the way makes an infinity of numbers. Where a choice cuts that off,
+    another order of terms may have NaN (docs/semantics.md)."""
+    for n in postorder([term]):
+        if n.op in POINTWISE and POINTWISE[n.op].pole:
+            value, *given = (np.asarray(v, float) for v in point.values([n, *n.args]))
+            finite = all(np.isfinite(v).all() for v in given)
+            if finite and not np.isfinite(value).all():
+                return True
+    return False
 
 
 def _largest(term: Node, point: Point) -> float:

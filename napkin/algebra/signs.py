@@ -23,7 +23,7 @@ def sign(n: Node) -> Sign:
 def _sign(n: Node) -> Sign:
     if n.op in {"size", "ones"}:
         return "positive"
-    if n.op in {"index", "corner"}:
+    if n.op in {"index", "corner"} or n.kind == "bool":
         return "nonnegative"
     if n.op == "number":
         value = float(str(n.params[0])) if not isinstance(n.params[0], bool) else 0.0

@@ -225,18 +225,21 @@ def _refuse_small(p: int, divisors: Sequence[Node], folding: Folding) -> None:
 
 def _refuse_undefined(p: int, results: Sequence[Node], folding: Folding) -> None:
     """Refuse results that may have no value for a while, such as the logarithm of a sum that is
-    negative so far: what is rescaled by it once is NaN for good. A divisor may be 0 at a point, a
-    logarithm or a root has no value on one side of it.
+    negative so far: what is rescaled by it once is NaN for good. Nor may a result go far from where
+    it ends, as a quotient does whose divisor changes its sign on the way: what is summed of
+    differences from it loses its digits, and exponentials overflow.
 
     Raises:
         NotSeparable: there is such a result.
     """
     for n in postorder(results, {u for r in results for u in folding.uses(r)}):
         record = POINTWISE.get(n.op)
-        if record and record.pole and record.arity == 1 and not sign(n.args[0]):
-            far = {u for u in folding.uses(n.args[0]) if folding.pass_of[u] == p}
+        if record and record.pole and not sign(n.args[-1]):
+            far = {u for u in folding.uses(n.args[-1]) if folding.pass_of[u] == p}
             if not all(map(is_count, far)):
-                raise NotSeparable("sum", f"{n.op} of a result so far may have no value")
+                far_off = "go far: its divisor may change sign"
+                why = "have no value" if record.arity == 1 else far_off
+                raise NotSeparable("sum", f"{n.op} of a result so far may {why}")
 
 
 def _tests(terms: Iterable[Node], folding: Folding) -> Iterator[Node]:

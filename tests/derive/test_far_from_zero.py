@@ -32,6 +32,13 @@ def mean(x: Any, over: str = "x") -> Any:
 
 @nk.diagram("n x, n x -> n")
 def weighted(X: Any, W: Any) -> Any:
+    w = nk.abs(W)
+    s = total(w)
+    return total(w * (X - total(w * X) / s) ** 2) / s
+
+
+@nk.diagram("n x, n x -> n")
+def by_any_weights(X: Any, W: Any) -> Any:
     s = total(W)
     return total(W * (X - total(W * X) / s) ** 2) / s
 
@@ -84,7 +91,7 @@ def about_a_given_one(X: Any, C: Any, W: Any) -> Any:
 
 
 ALL = [weighted, masked, in_a_window, by_softmax, of_two, beside_another, over_two, nested]
-ALL += [about_a_given_one]
+ALL += [about_a_given_one, by_any_weights]
 
 
 def far(diagram: Diagram, seed: int) -> dict[str, Any]:
@@ -125,6 +132,20 @@ def test_one_pass_is_enough(diagram: Diagram) -> None:
     kernel = diagram.stream("x").kernel
     assert any(s.held == "running" for s in kernel.stream.states)
     assert breach(kernel, far(diagram, 1), SIZES, (2, 0, 7, 3), tolerance=1e-7) is None
+
+
+def test_weights_of_either_sign_take_two_passes() -> None:
+    """Their sum so far may come close to 0, and what is divided by it go far from the data: squares
+    of differences from that lose all digits."""
+    with pytest.raises(nk.Refusal, match="div of a result so far may go far"):
+        by_any_weights.stream("x", passes=1)
+    kernel = by_any_weights.stream("x", passes=2).kernel
+    assert len(kernel.stream.passes) == 2
+    rng = np.random.default_rng(3)
+    X, W = rng.normal(size=(2, SIZES["n"], SIZES["x"]))
+    W[:, 3] = 1e-12 - W[:, :3].sum(axis=1)
+    sizes, arrays = SIZES, {"X": X, "W": W}
+    assert breach(kernel, arrays, sizes, (4, 8), tolerance=1e-9) is None
 
 
 def test_exponentials_nested_over_two_axes() -> None:

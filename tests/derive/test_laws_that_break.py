@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.algebra.rule import LawError
+from napkin.algebra.law_points import points
+from napkin.algebra.rule import LawError, agree
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import divide, together
@@ -147,3 +149,23 @@ def test_the_last_residues_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "_undilated", as_long_as_the_first)
     with pytest.raises(LawError, match="'split'"):
         list(apart.split_terms(ready.outputs, ready.names))
+
+
+def test_a_quotient_by_0_that_a_choice_cuts_off() -> None:
+    """Another order of the terms may have NaN for it, and no other number; where nothing is divided
+    by 0, NaN is an error."""
+
+    @nk.diagram("q x:bool, q, q -> q")
+    def chosen(K: Any, Z: Any, Y: Any) -> Any:
+        return nk.reduce(nk.where(K & (Z > 9), Y / (Z - Z), 0.0), "sum", over="x")
+
+    (term,) = (o.node for o in prepare(chosen).outputs)
+    point = next(points([term], {}, (), True, False))
+    (wanted,) = point.values([term])
+    assert not wanted.any()
+    assert agree(np.full_like(wanted, np.nan), wanted, point, term)
+    assert not agree(np.ones_like(wanted), wanted, point, term)
+    (other,) = (o.node for o in prepare(squared).outputs)
+    point = next(points([other], {}, (), True, False))
+    (wanted,) = point.values([other])
+    assert not agree(np.full_like(wanted, np.nan), wanted, point, other)

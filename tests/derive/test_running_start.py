@@ -34,6 +34,11 @@ def over_x(X, how):
     return nk.reduce(X, how, over="x")
 
 
+def mean_by(W, X):
+    """Of weights that are not negative: their sum so far is not close to 0 but where all are."""
+    return over_x(nk.abs(W) * X, "sum") / over_x(nk.abs(W), "sum")
+
+
 @nk.diagram("q x, q x -> q")
 def shifted(X, Y):
     """The shift by a maximum cancels in the sum of exponentials."""
@@ -48,7 +53,7 @@ def variance(X):
 @nk.diagram("q x, q x, q x -> q")
 def weighted(X, Y, W):
     """Squares about a mean that has no value while the weights are 0."""
-    return over_x((X - over_x(W * Y, "sum") / over_x(W, "sum")) ** 2, "sum")
+    return over_x((X - mean_by(W, Y)) ** 2, "sum")
 
 
 @nk.diagram("q x, q a, x d -> q d")
@@ -71,7 +76,7 @@ def products(X):
 @nk.diagram("a x, a x -> a")
 def weighted_products(X, W):
     """The same about weighted means, which have no value while one of their weights is 0."""
-    t = X - over_x(W * X, "sum") / over_x(W, "sum")
+    t = X - mean_by(W, X)
     return over_x(nk.reduce(t, "sum", over="a") * t, "sum")
 
 
@@ -84,15 +89,16 @@ def squares(X):
 
 @nk.diagram("a x, a x -> ()")
 def weighted_squares(X, W):
-    t = X - over_x(W * X, "sum") / over_x(W, "sum")
+    t = X - mean_by(W, X)
     return over_x((nk.reduce(t, "sum", over="a") + 1) ** 2, "sum")
 
 
 @nk.diagram("a x, x, a -> ()")
 def weighted_beside_an_input(X, W, C):
     """The mean has no value on nothing, and an input that is not streamed has a say in it."""
-    m = nk.reduce(nk.contract(X, W, over="x") * C, "sum", over="a") / over_x(W, "sum")
-    return over_x(W * (nk.reduce(X * C, "sum", over="a") - m) ** 2, "sum")
+    w = nk.abs(W)
+    m = nk.reduce(nk.contract(X, w, over="x") * C, "sum", over="a") / over_x(w, "sum")
+    return over_x(w * (nk.reduce(X * C, "sum", over="a") - m) ** 2, "sum")
 
 
 ALL = [weighted_beside_an_input, shifted, variance, weighted, beside, products, weighted_products]

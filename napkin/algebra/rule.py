@@ -23,6 +23,7 @@ import numpy as np
 
 from napkin.algebra.law_points import Point, is_rational, points
 from napkin.algebra.relabel import Relabel
+from napkin.algebra.terms import is_steep
 from napkin.algebra.tracer import active
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.listing import text
@@ -42,6 +43,9 @@ ROUNDING = 16.0
 EPSILONS = 1e-13
 """Roundings of float64 that a term may be off by, of the largest number that it is computed from:
 some hundreds."""
+
+ARGUMENT = 16 * 2.0**-52
+"""Roundings of what a steep operator is computed from, of the largest number there."""
 
 
 Sides: TypeAlias = "tuple[Sequence[Node], Sequence[Node]]"
@@ -284,7 +288,7 @@ def _hold(
 def _defined(term: Node, point: Point) -> bool:
     """Whether all that a term is computed from are numbers. A mean of nothing is none, of which a
     sum of nothing leaves no trace, and another order of sums does (docs/semantics.md)."""
-    return not any(np.isnan(np.asarray(v, float)).any() for v in point.values(_real(term)))
+    return not any(np.isnan(np.asarray(v, float)).any() for v in point.values(_real([term])))
 
 
 def _joined(
@@ -331,7 +335,10 @@ def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bo
         finite = finite & np.isfinite(other)
     noise = max((_gap(other, wanted, finite) for other in moved), default=0.0)
     allowed = TOLERANCE * _norm(wanted[finite]) + ROUNDING * noise
-    allowed += EPSILONS * _largest(term, point)
+    allowed += EPSILONS * _largest([term], point)
+    # The rounding of its argument is a steep operator's relative error.
+    given = [a for n in postorder([term]) if is_steep(n) for a in n.args]
+    allowed += ARGUMENT * _largest(given, point) * _norm(wanted[finite])
     return _gap(found, wanted, finite) <= allowed
 
 
@@ -347,14 +354,14 @@ def _at_pole(term: Node, point: Point) -> bool:
     return False
 
 
-def _largest(term: Node, point: Point) -> float:
-    """The largest finite number that a term is computed from: what cancels leaves its rounding."""
-    sizes = (np.abs(np.asarray(v, float)) for v in point.values(_real(term)))
+def _largest(terms: Sequence[Node], point: Point) -> float:
+    """The largest finite number that terms are computed from: what cancels leaves its rounding."""
+    sizes = (np.abs(np.asarray(v, float)) for v in point.values(_real(terms)))
     return max((float(x[np.isfinite(x)].max(initial=0.0)) for x in sizes), default=0.0)
 
 
-def _real(term: Node) -> list[Node]:
-    return [n for n in postorder([term]) if n.kind == "real"]
+def _real(terms: Sequence[Node]) -> list[Node]:
+    return [n for n in postorder(terms) if n.kind == "real"]
 
 
 def _gap(found: Array, wanted: Array, where: Array) -> float:

@@ -386,7 +386,8 @@ class Traffic:
         """Bytes in total for each tensor and direction, exact for any sizes.
 
         Args:
-            schedule: cooperative warpgroups read for themselves what they share, but boxes.
+            schedule: cooperative warpgroups read for themselves what they share, but boxes, and add
+                one sum to memory.
             boxed: tensors whose chunks cross in whole boxes.
         """
         out: dict[tuple[str, Direction], int] = {}
@@ -394,7 +395,7 @@ class Traffic:
         for t in self.parts:
             key = (t.tensor, t.direction)
             count = t.values(sizes, schedule.tiles, bind, t.tensor in boxed)
-            shared = schedule.axis in t.repeated and t.tensor not in boxed
-            count *= schedule.warpgroups if shared else 1
+            apart = t.direction == "read" and t.tensor not in boxed
+            count *= schedule.warpgroups if apart and schedule.axis in t.repeated else 1
             out[key] = out.get(key, 0) + stored_bytes(count, dtypes[t.tensor])
         return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import attended
 import backwards
 import compounds
 import far
@@ -25,6 +26,7 @@ from drawing import (
     RARE,
     RESUMED,
     SEVERAL,
+    SHARED,
     WINDOWED,
     Drawing,
     Rejected,
@@ -113,6 +115,12 @@ def draw(seed: int) -> Program:
     """The program of a seed."""
     for attempt in range(100):
         d = Drawing(seed if not attempt else seed + attempt * 1_000_003)
+        if SHARED <= seed < ENDS:
+            d.moving(attended.attended)
+            try:
+                return attended.in_order(d.program())
+            except Rejected:
+                continue
         table = WEIGHTS | (LATER if d.more else {}) | (NEW if seed >= NEWEST else {})
         ways, weights = list(table), list(table.values())
         if seed >= KINDS and d.chance(0.85):

@@ -78,6 +78,10 @@ FAR = 70_000_000
 WINDOWED = 80_000_000
 """The first seed that draws windows beside arrays along their axes (`windowed`), up to `ENDS`."""
 
+SHARED = 88_000_000
+"""The first seed that draws attention whose gradient runs as warpgroups that add in memory
+(`attended`), up to `ENDS`."""
+
 ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats."""
 

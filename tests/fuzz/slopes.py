@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 from filled import arrays as fill
@@ -14,6 +15,7 @@ from gradient import REFUSED, jittered
 from interpret import Case, large_enough, specialised
 from judged import COUNTS, Found, differing, error
 from programs import Program
+from sized import fit
 from ties import tied
 from written import diagram as written_diagram
 
@@ -24,6 +26,7 @@ from napkin.ir.evaluate import aligned, evaluate_more
 from napkin.ir.expansion import expanded
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import storage_type
+from napkin.plan import fitting
 from napkin.plan.plan import Plan
 from napkin.run.arrays import to_device
 from napkin.run.interpreted import SPELLING, Ran
@@ -74,6 +77,26 @@ def slopes(program: Program, seed: int) -> None:
         case(plan, sizes).check()
     if large_enough(program):
         specialised(made, sizes, seed, rng, case, patient=True)
+
+
+def trained(program: Program, seed: int) -> None:
+    """Raises `Found` where the planner's own plan of a gradient at large sizes, in which groups may
+    add in memory, is wrong at small ones in the interpreter: as warpgroups where it has such."""
+    rng = random.Random(f"trained {seed}")
+    made = nk.gradient(written_diagram(program))
+    wide = {a for a, n in program.sizes.items() if n > 2}
+    long = {a for a in wide if program.sizes[a] not in (32, 64, 128)}
+    wanted = {a: 4096 if a in long else n if a in wide else 64 for a, n in program.sizes.items()}
+    large = fit(program, wanted) or dict(program.sizes)
+    known = ({made.same_size.get(a, a): n for a, n in s.items()} for s in (large, program.sizes))
+    large, sizes = ({a: s[made.same_size.get(a, a)] for a in made.axes} for s in known)
+    with mock.patch.object(fitting, "available", return_value=False):  # nothing is launched
+        plan = nk.derive(made, "h100", large, rng.choice(("bf16", "fp16")), deterministic=False)
+    given = {k.name: k.choice for k in plan.launched.kernels if k.schedule.warpgroups}
+    COUNTS["plans of gradients with warpgroups"] += bool(given)
+    COUNTS["of these, adding in memory"] += any(c.kernel.added for c in given.values())
+    plan = replace(plan, given=given, specialised=False)
+    Slopes(program, made, plan, sizes, seed, bool(given)).check()
 
 
 class Slopes(Case):

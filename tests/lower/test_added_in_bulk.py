@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.derive.kernel import Kernel
+from napkin.count.traffic import Traffic as Prediction
+from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.prepare import prepare
 from napkin.derive.rules.accumulate import ACCUMULATED
 from napkin.diagram.diagram import Diagram
@@ -120,7 +121,12 @@ def test_values_and_bytes(diagram: Diagram, sizes: dict[str, int], tiles: dict[s
     assert why_not(cta.program) == ""
     off, moved = ran(diagram, sizes, cta)
     assert max(off) < 1e-2
-    (added,) = cta.program.kernel.added
+    kernel = cta.program.kernel
+    (added,) = kernel.added
+    dtypes = {t: "fp32" if t == added else "bf16" for t in kernel.tensors}
+    boxed = [tensor_of(n) for n in cta.program.boxed]
+    predicted = Prediction(kernel).bytes(sizes, cta.program.schedule, dtypes, boxed=boxed)
+    assert predicted[added, "add"] == moved[added, "add"]
     if diagram is FULL:  # once for the keys of all warpgroups
         times = -(-sizes["x"] // (2 * tiles["x"]))
         assert moved[added, "add"] == 4 * times * sizes["h"] * sizes["q"] * sizes["d"]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from napkin.algebra.contraction import MIN_DOT, NARROW_DEPTH
+from napkin.algebra.terms import reads_bytes
 from napkin.count.residency import batched, live_set, summed_beside
 from napkin.count.shares import visiting
 from napkin.count.traffic import transfers
@@ -101,6 +102,7 @@ class Tiles:
         self.one_by_one = summed_beside(kernel).intersection(kernel.stream.axes) - self.in_product
         self.ends = _ends(kernel)
         self.summed = _only_summed(kernel)
+        self.scanned = _scanned(kernel)
         self.columns = list(kernel.axes)
         self.left_out = False
 
@@ -309,14 +311,16 @@ class Tiles:
         least = NARROW_DEPTH if any(axis in gone for gone in self.live.narrow) else MIN_DOT
         own = power_of_two(self.sizes[axis])
         alike = next((x for x in self.kernel.renamed if axis in x), (axis,))
-        top = max(own, *(self._lacking(a, least) for a in alike))
+        scanned = self.scanned.get(axis, 1)
+        top = max(own, scanned, *(self._lacking(a, least) for a in alike))
         if axis in self.kernel.slots:
             last = {slots_of(e.node).slots[-1] for e in self.kernel.fills}
             return [min(top, FILL) if axis in last else 1]
         if axis in self.kernel.whole:
             return [max(top, 2)]  # with a lane to mask, an empty axis is read as nothing
         if axis in self.kernel.stream.axes:
-            low = least if axis in self.in_product else min(top, self._shortest(axis))
+            low = max(scanned, min(top, self._shortest(axis)))
+            low = least if axis in self.in_product else low
             if axis in self.batched or self._deep_without(axis):
                 return [1]
             if self._deep_with_others(axis):
@@ -349,6 +353,15 @@ def _only_summed(kernel: Kernel) -> tuple[str, ...]:
     sets = [set(spec_of(n).keys) for n in postorder(kernel.terms) if n.op == "keys"]
     joined = kernel.taps or set(axes) in sets
     return axes if len(axes) > 1 and not joined else ()
+
+
+def _scanned(kernel: Kernel) -> dict[str, int]:
+    """The axes that are scanned in a tile, with the positions that it has at least: as many as a
+    thread loads of values side by side. Triton 3.6 compiles no scan of fewer, in whose layout a
+    thread holds some twice."""
+    scans = [n for n in postorder(kernel.terms) if n.op in {"cumsum", "recurrence"}]
+    fewest = 16 if scans and reads_bytes(kernel.terms) else 8
+    return dict.fromkeys((a for n in scans for a in over(n)), fewest)
 
 
 def _ends(kernel: Kernel) -> dict[str, list[tuple[str, ...]]]:

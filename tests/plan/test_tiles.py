@@ -166,3 +166,17 @@ def test_a_single_number_beside_an_array_leaves_its_tiles_as_they_are() -> None:
 
     one, other = (nk.derive(d).kernels[0] for d in (times_array, times_number))
     assert dict(one.tiles) == dict(other.tiles)
+
+
+@pytest.mark.parametrize(("kind", "fewest"), [("", 8), (":bool", 16)])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_scans_of_few_positions(n: int, kind: str, fewest: int) -> None:
+    """Triton 3.6 compiles no scan along fewer positions than a thread loads side by side."""
+
+    @nk.diagram(f"r k, r x, r x{kind} -> r k")
+    def scanned(A, X, K):
+        rows = nk.reduce(nk.where(K > 0, X, 0.0), "sum", over="x")
+        return nk.cumsum(A * nk.exp(rows), along="k")
+
+    (kernel,) = nk.derive(scanned, "h100", {"r": 4096, "x": 16, "k": n}).kernels
+    assert kernel.tiles["k"] >= fewest

@@ -289,8 +289,7 @@ class Separating:
                 raise NotSeparable(g.f.op, "a power of its body may overflow before it is scaled")
         terms: list[Node] = []
         for a, b in parts:
-            inner = self._folded(g, a)
-            terms.append(inner if b == 1 else pointwise("mul", (g.meaning.node(b), inner)))
+            terms.append(_scaled(self._folded(g, a), b, g.meaning))
         self._note(g, parts, deferred=set[Any]().union(*(by_side(b)[1] for _, b in parts)))
         return added(terms)  # a body that is identically 0 has no parts
 
@@ -305,7 +304,8 @@ class Separating:
         for i, (inner, b) in enumerate(separate_by(g.body, split)):
             results = by_side(inner)[1]
             leaf = self._running(g, inner, i) if results else self._folded(g, inner)
-            terms.append(leaf if b == 1 else scaled(leaf, g.meaning.node(b)))
+            factor = None if b == 1 else _by_single(leaf, b, g.meaning)
+            terms.append(leaf if b == 1 else factor or scaled(leaf, g.meaning.node(b)))
         return added(terms)
 
     def _running(self, g: Body, inner: Any, i: int) -> Node:
@@ -342,6 +342,30 @@ class Separating:
         self.separations.append(
             Separation(place, body, pairs, results(running), results(deferred), rescale)
         )
+
+
+def _scaled(n: Node, b: Any, meaning: Meaning) -> Node:
+    """A sum times a factor of results."""
+    if b == 1:
+        return n
+    return _by_single(n, b, meaning) or pointwise("mul", (meaning.node(b), n))
+
+
+def _by_single(n: Node, b: Any, meaning: Meaning) -> Node | None:
+    """A sum times a factor with two divisors or more, by one after another: their product leaves
+    the range of floats long before the quotient does. None of another factor."""
+    above, divisors = _ONE, list[Any]()
+    for factor in sympy.Mul.make_args(b):
+        base, power = factor.as_base_exp()
+        whole = base != sympy.E and power.is_Integer and power < 0
+        divisors += [base] * int(-power) if whole else []
+        above *= _ONE if whole else factor
+    if len(divisors) < 2:
+        return None
+    for i, d in enumerate(divisors):
+        n = pointwise("div", (n, meaning.node(d)))
+        n = n if i or above == 1 else pointwise("mul", (meaning.node(above), n))
+    return n
 
 
 # --- the rules ------------------------------------------------------------------------------

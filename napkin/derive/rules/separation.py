@@ -302,8 +302,10 @@ class Separating:
 
         terms: list[Node] = []
         for i, (inner, b) in enumerate(separate_by(g.body, split)):
-            results = by_side(inner)[1]
-            leaf = self._running(g, inner, i) if results else self._folded(g, inner)
+            nodes = [g.meaning.nodes.get(s) for s in by_side(inner)[1]]
+            moves = any(n is None or self._used(n, g.p) for n in nodes)
+            # What earlier passes have found is known, and never moves.
+            leaf = self._running(g, inner, i) if moves else self._folded(g, inner)
             factor = None if b == 1 else _by_single(leaf, b, g.meaning)
             terms.append(leaf if b == 1 else factor or scaled(leaf, g.meaning.node(b)))
         return added(terms)

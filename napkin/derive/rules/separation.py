@@ -24,6 +24,7 @@ from napkin.algebra.sides import NotSeparable, Side, by_side
 from napkin.algebra.terms import EXTREMA, added, as_written, carrying, like, scaled
 from napkin.derive.exponents import Body
 from napkin.derive.folding import Folding
+from napkin.derive.rules.divide import one_by_one, scaled_by
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.select import SELECTED
 from napkin.derive.rules.together import write_exponent
@@ -289,7 +290,7 @@ class Separating:
                 raise NotSeparable(g.f.op, "a power of its body may overflow before it is scaled")
         terms: list[Node] = []
         for a, b in parts:
-            terms.append(_scaled(self._folded(g, a), b, g.meaning))
+            terms.append(scaled_by(self._folded(g, a), b, g.meaning))
         self._note(g, parts, deferred=set[Any]().union(*(by_side(b)[1] for _, b in parts)))
         return added(terms)  # a body that is identically 0 has no parts
 
@@ -306,7 +307,7 @@ class Separating:
             moves = any(n is None or self._used(n, g.p) for n in nodes)
             # What earlier passes have found is known, and never moves.
             leaf = self._running(g, inner, i) if moves else self._folded(g, inner)
-            factor = None if b == 1 else _by_single(leaf, b, g.meaning)
+            factor = None if b == 1 else one_by_one(leaf, b, g.meaning)
             terms.append(leaf if b == 1 else factor or scaled(leaf, g.meaning.node(b)))
         return added(terms)
 
@@ -344,30 +345,6 @@ class Separating:
         self.separations.append(
             Separation(place, body, pairs, results(running), results(deferred), rescale)
         )
-
-
-def _scaled(n: Node, b: Any, meaning: Meaning) -> Node:
-    """A sum times a factor of results."""
-    if b == 1:
-        return n
-    return _by_single(n, b, meaning) or pointwise("mul", (meaning.node(b), n))
-
-
-def _by_single(n: Node, b: Any, meaning: Meaning) -> Node | None:
-    """A sum times a factor with two divisors or more, by one after another: their product leaves
-    the range of floats long before the quotient does. None of another factor."""
-    above, divisors = _ONE, list[Any]()
-    for factor in sympy.Mul.make_args(b):
-        base, power = factor.as_base_exp()
-        whole = base != sympy.E and power.is_Integer and power < 0
-        divisors += [base] * int(-power) if whole else []
-        above *= _ONE if whole else factor
-    if len(divisors) < 2:
-        return None
-    for i, d in enumerate(divisors):
-        n = pointwise("div", (n, meaning.node(d)))
-        n = n if i or above == 1 else pointwise("mul", (meaning.node(above), n))
-    return n
 
 
 # --- the rules ------------------------------------------------------------------------------

@@ -78,6 +78,7 @@ class Point:
         seed: of the values.
         shift: how many times inputs are moved, for another point close by.
         residues, splits: which residue of each split axis tensors are read at, and its places.
+        whole: sizes of axes of which `sizes` has the first positions alone.
     """
 
     what: str
@@ -87,6 +88,7 @@ class Point:
     shift: int = 0
     residues: Mapping[str, int] = field(default_factory=dict[str, int])
     splits: Sequence[Split] = ()
+    whole: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{a}={n}" for a, n in self.sizes.items())
@@ -113,25 +115,27 @@ class Point:
         bind: dict[Node, Array] = {}
         scalars = scalars_of(roots)
         box = {a: range(r, r + 1) for a, r in self.residues.items()}
+        box |= {a: range(self.sizes[a]) for a in self.whole}
+        sizes = {**self.sizes, **self.whole}
         for n in postorder(self._tables(roots)):
             if n.op == "input" and taken_of(n) is None:
                 bind[n] = self._reading(n, bind)
             elif n.op in COMPOSITES:
-                parts = evaluate(n.args, bind, self.sizes, scalars, box)
+                parts = evaluate(n.args, bind, sizes, scalars, box)
                 bind[n] = composites.value(n, parts_of(n), parts)
             elif n.op == "number" and n.kind == "real" and self.exact:
                 value = cast("float", n.params[0])
                 bind[n] = np.asarray(Fraction(value) if math.isfinite(value) else value, object)
             elif n.op in REDUCTIONS and n.kind == "real" and self.shift:
                 near = bind | self._near(bind)
-                (value,) = evaluate([n], near, self.sizes, scalars, box)
+                (value,) = evaluate([n], near, sizes, scalars, box)
                 if not REDUCTIONS[n.op].order:  # it overflows, and few rules hold of infinities
                     value = np.where(np.isinf(value), np.nan, value)
                 bind[n] = _moved(value, [self.seed, self.shift, len(bind)])
             elif self.shift and is_steep(n):
-                (value,) = evaluate([n], bind, self.sizes, scalars, box)
+                (value,) = evaluate([n], bind, sizes, scalars, box)
                 bind[n] = np.where(np.abs(value) > HUGE, np.nan, value)
-        return evaluate(roots, bind, self.sizes, scalars, box)
+        return evaluate(roots, bind, sizes, scalars, box)
 
     def _near(self, bind: Mapping[Node, Array]) -> dict[Node, Array]:
         """The real inputs, moved once more: each reduction rounds what it reads by itself."""

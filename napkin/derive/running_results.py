@@ -30,6 +30,7 @@ from napkin.algebra.terms import (
     starting,
     value_at,
 )
+from napkin.derive.far_results import refuse_far
 from napkin.derive.folding import Folding
 from napkin.derive.rules.together import write_exponent
 from napkin.ir.infer import along, joined, pointwise, rebuilt
@@ -64,6 +65,8 @@ def hold(f: Node, p: int, rescale: Rescale, folding: Folding, stem: str) -> Node
         _refuse_unseen(f, old, folding)
         _refuse_small(p, [nodes[s] for s in rescale.divisors], folding)
     _refuse_undefined(p, old, folding)
+    if len(rescale.basis) > 1:
+        refuse_far(f, p, rescale, folding)
     start = rescale.start([_choices(r, p, folding, rescale.exponential) for r in old])
     results = {s: _result(nodes[s], p, folding, start[s]) for s in rescale.old}
     return _Running(f, p, rescale, folding, results).held(stem)

@@ -127,7 +127,7 @@ def test_every_way_to_stream(diagram: Diagram) -> None:
     assert streamed
 
 
-@pytest.mark.parametrize("diagram", [weighted, masked, by_softmax, in_a_window, of_two])
+@pytest.mark.parametrize("diagram", [weighted, masked, by_softmax, in_a_window])
 def test_one_pass_is_enough(diagram: Diagram) -> None:
     kernel = diagram.stream("x").kernel
     assert any(s.held == "running" for s in kernel.stream.states)

@@ -71,18 +71,22 @@ def attention(masked: bool) -> Any:
 
 
 def test_no_deviations_are_taken_from_what_may_have_seen_nothing() -> None:
-    """Where no key of a query has come yet, its attention is 0, and V**2 is no variance."""
+    """Where no key of a query has come yet, its attention is 0, and V**2 is no variance. So it is
+    where the first scores are -inf."""
     with pytest.raises(Refusal, match="it takes differences from a result that leaves positions"):
         attention(masked=True).stream("x")
-    assert attention(masked=True).stream("x", passes=2)
-    assert attention(masked=False).stream("x")
+    with pytest.raises(Refusal, match="no difference from a mean of its own"):
+        attention(masked=False).stream("x")
+    for masked in (True, False):
+        assert attention(masked).stream("x", passes=2)
 
 
 def test_deviations_of_what_is_masked_alike_are_taken() -> None:
     @nk.diagram("q x -> q", sizes={"q": 8, "x": 64})
     def variance(S: Any) -> Any:
         seen = nk.index("x") <= nk.index("q")
-        mean = nk.reduce(nk.where(seen, S, 0.0), "sum", over="x") / (nk.index("q") + 1)
+        count = nk.reduce(nk.where(seen, 1.0, 0.0), "sum", over="x")
+        mean = nk.reduce(nk.where(seen, S, 0.0), "sum", over="x") / count
         return nk.reduce(nk.where(seen, (S - mean) * (S - mean), 0.0), "sum", over="x")
 
     assert variance.stream("x")

@@ -53,7 +53,7 @@ def variance(X):
 @nk.diagram("q x, q x, q x -> q")
 def weighted(X, Y, W):
     """Squares about a mean that has no value while the weights are 0."""
-    return over_x((X - mean_by(W, Y)) ** 2, "sum")
+    return over_x(nk.abs(W) * (X * Y - mean_by(W, X * Y)) ** 2, "sum")
 
 
 @nk.diagram("q x, q a, x d -> q d")
@@ -69,7 +69,7 @@ def beside(S, T, V):
 @nk.diagram("a x -> a")
 def products(X):
     """Means that another axis is summed over: a state without it, read off states that have it."""
-    t = (X - over_x(X, "mean")) * 0.5 + 1
+    t = (X - over_x(X, "mean")) * 0.5
     return over_x(nk.reduce(t, "sum", over="a") * t, "sum")
 
 
@@ -103,13 +103,19 @@ def weighted_beside_an_input(X, W, C):
 
 ALL = [weighted_beside_an_input, shifted, variance, weighted, beside, products, weighted_products]
 ALL += [squares, weighted_squares]
+AGAIN = [weighted_products, weighted_squares]
+"""Those that read x twice: their means are by weights that their sums do not have."""
+
+
+def streamed(diagram):
+    return diagram.stream("x", passes=1 + (diagram in AGAIN)).kernel
 
 
 @pytest.mark.parametrize("diagram", ALL, ids=lambda d: d.name)
 @pytest.mark.parametrize("cut", [(0, 0, 3), (0, 3), (3, 0, 0), (2, 0, 0, 1), (1, 1, 1)])
 def test_parts_without_positions(diagram, cut):
     """Two of them merge to nothing, which must still join with something."""
-    kernel = diagram.stream("x").kernel
+    kernel = streamed(diagram)
     sizes = {"q": 2, "a": 3, "d": 2, "x": sum(cut)}
     rng = np.random.default_rng(3)
     arrays = {str(n.params[0]): rng.normal(size=[sizes[a] for a in n.axes]) for n in diagram.inputs}
@@ -135,14 +141,14 @@ def test_a_first_chunk_of_weights_0():
     assert breach(weighted.stream("x").kernel, arrays, {"q": 2, "x": 8}, (4, 4)) is None
 
 
-@pytest.mark.parametrize("diagram", [weighted_products, weighted_squares], ids=lambda d: d.name)
+@pytest.mark.parametrize("diagram", AGAIN, ids=lambda d: d.name)
 def test_a_first_chunk_in_which_one_of_the_weights_is_0(diagram):
     """What is read off both means has no value there, though the other mean has one."""
     rng = np.random.default_rng(6)
     X, W = rng.normal(size=(2, 2, 8))
     W = abs(W)
     W[0, :4] = 0
-    kernel = diagram.stream("x").kernel
+    kernel = streamed(diagram)
     for cut in ((4, 4), (2, 2, 4), (0, 3, 5)):
         assert breach(kernel, {"X": X, "W": W}, {"a": 2, "x": 8}, cut) is None
 

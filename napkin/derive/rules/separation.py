@@ -24,6 +24,7 @@ from napkin.algebra.sides import NotSeparable, Side, by_side
 from napkin.algebra.terms import EXTREMA, added, as_written, carrying, like, scaled
 from napkin.derive.exponents import Body
 from napkin.derive.folding import Folding
+from napkin.derive.rules.divide import one_by_one, scaled_by
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.select import SELECTED
 from napkin.derive.rules.together import write_exponent
@@ -289,8 +290,7 @@ class Separating:
                 raise NotSeparable(g.f.op, "a power of its body may overflow before it is scaled")
         terms: list[Node] = []
         for a, b in parts:
-            inner = self._folded(g, a)
-            terms.append(inner if b == 1 else pointwise("mul", (g.meaning.node(b), inner)))
+            terms.append(scaled_by(self._folded(g, a), b, g.meaning))
         self._note(g, parts, deferred=set[Any]().union(*(by_side(b)[1] for _, b in parts)))
         return added(terms)  # a body that is identically 0 has no parts
 
@@ -303,9 +303,12 @@ class Separating:
 
         terms: list[Node] = []
         for i, (inner, b) in enumerate(separate_by(g.body, split)):
-            results = by_side(inner)[1]
-            leaf = self._running(g, inner, i) if results else self._folded(g, inner)
-            terms.append(leaf if b == 1 else scaled(leaf, g.meaning.node(b)))
+            nodes = [g.meaning.nodes.get(s) for s in by_side(inner)[1]]
+            moves = any(n is None or self._used(n, g.p) for n in nodes)
+            # What earlier passes have found is known, and never moves.
+            leaf = self._running(g, inner, i) if moves else self._folded(g, inner)
+            factor = None if b == 1 else one_by_one(leaf, b, g.meaning)
+            terms.append(leaf if b == 1 else factor or scaled(leaf, g.meaning.node(b)))
         return added(terms)
 
     def _running(self, g: Body, inner: Any, i: int) -> Node:

@@ -1,0 +1,92 @@
+"""Results so far that go far from the data on the way: no sum of squares is held about them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import sympy
+
+from napkin.algebra.law_points import points
+from napkin.algebra.rescale import Rescale
+from napkin.algebra.separate import multiplied_sums
+from napkin.algebra.sides import NotSeparable, by_side
+from napkin.algebra.terms import EXTREMA, added, carrying
+from napkin.derive.folding import Folding
+from napkin.ir.infer import along, pointwise
+from napkin.ir.node import Node, over, postorder
+from napkin.ir.rewrite import substitute
+
+_TRIALS, _LONGER = 3, 3
+"""How often differences are tried at each size, and how many positions are still to come."""
+
+_GUARDS = 1e-3
+"""What a guard in a divisor, such as 1e-6, may make of a sum that is 0 without it."""
+
+
+def refuse_far(f: Node, p: int, rescale: Rescale, folding: Folding) -> None:
+    """Refuse sums of squares, or of products, of differences from results that may go far from the
+    data on the way, and come back: (K - r)**2 with r far from K has lost the digits of K.
+
+    A mean by the weights of the sum is as close as any: differences from it add up to 0, by which
+    it is known. Another result is not, such as a mean by other weights, a part of a sum of products
+    with shares, or a sum so far over a final size. An extremum of the data goes one way alone.
+
+    Raises:
+        NotSeparable: there is such a result.
+    """
+    meaning = rescale.meaning
+    moving = [s for s in rescale.old if _moves(meaning.nodes[s], p, folding)]
+
+    def streams(s: Any) -> bool:
+        return folding.streamed(meaning.stands_for(s).axes)
+
+    def still(base: Any) -> Any:
+        """What a difference has beside the data and results, the same at every chunk."""
+        apart = [a for a in base.args if not any(map(streams, a.free_symbols))]
+        return sympy.Add(*(a for a in apart if not a.free_symbols & set(moving)))
+
+    for term in sympy.Add.make_args(rescale.basis[0]):
+        powers = multiplied_sums(term, lambda base: all(by_side(base)))
+        bases = [power.as_base_exp()[0] for power in powers]
+        rest = term / sympy.Mul(*powers)
+        for r, base in itertools.product(moving, bases):
+            slope = sympy.diff(base, r)
+            for other in bases if slope != 0 else ():
+                terms = sympy.Add.make_args(sympy.expand(rest * slope * (other - still(other))))
+                if not _add_up_to_0([meaning.node(t) for t in terms], f, p, folding):
+                    raise NotSeparable("sum", f"{base} is no difference from a mean of its own")
+
+
+def _moves(r: Node, p: int, folding: Folding) -> bool:
+    """Whether a result changes from chunk to chunk of a pass."""
+    return any(folding.pass_of[u] == p for u in folding.uses(r))
+
+
+def _add_up_to_0(terms: Sequence[Node], f: Node, p: int, folding: Folding) -> bool:
+    """Whether terms add up to 0 over the axes of `f`, whatever the chunks so far, or at each
+    position where extrema are what they are of; tried with random values."""
+    gap, of_all = added(terms), added([pointwise("abs", (t,)) for t in terms])
+    order = list(postorder([gap]))
+    extrema = {n: n.args[0] for n in order if n.op in EXTREMA and n in folding.uses(n)}
+    here = substitute([gap, of_all], extrema)
+    tried = [along("sum", carrying(t, over(f)), over(f)) for t in (gap, of_all)]
+    tried += [here[gap], here[of_all]]
+    tries = [*itertools.islice(points(tried, {}, (), False, False), 2)]
+    if not tries or any(n.op == "state" for n in order):
+        return False
+    tries = [replace(t, whole={a: _LONGER + t.sizes[a] for a in folding.axes}) for t in tries]
+    found = [replace(t, seed=i).values(tried) for t in tries for i in range(_TRIALS)]
+    ways = [[v[0:2] for v in found], [v[2:4] for v in found] if extrema else []]
+    return any(way and _all_small(way) for way in ways)
+
+
+def _all_small(pairs: Sequence[Sequence[Any]]) -> bool:
+    """Whether numbers are as good as 0, each beside another; what is no number says nothing."""
+    with np.errstate(all="ignore"):
+        quotients = np.concatenate([np.ravel(np.abs(np.asarray(a, float)) / b) for a, b in pairs])
+    known = quotients[np.isfinite(quotients)]
+    return bool(known.size and (known <= _GUARDS).all())

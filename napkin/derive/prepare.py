@@ -10,6 +10,7 @@ from napkin.algebra.rule import Rule
 from napkin.algebra.terms import repeated
 from napkin.derive.kernel import tensor_of
 from napkin.derive.rules.compared import COMPARED
+from napkin.derive.rules.counts import MEANS
 from napkin.derive.rules.disjoint import DISJOINT
 from napkin.derive.rules.exact import EXACT, exact_terms
 from napkin.derive.rules.expand import EXPANDED
@@ -42,7 +43,7 @@ def prepare(diagram: Diagram) -> Prepared:
     done = _then(READ, done, roots, done.values())
     sums = dict.fromkeys(n for n in postorder(done.values()) if scales(n))
     done = _then(SCALED, done, roots, done.values())
-    for rule in (RENAMED, COMPARED):
+    for rule in (MEANS, RENAMED, COMPARED):
         done = _then(rule, done, roots, [done[n] for n in roots])
     # Those that weaves repeat have the axes of the weave, which are cut into groups; other kernels
     # find the array in memory without them.

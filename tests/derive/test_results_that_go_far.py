@@ -13,7 +13,7 @@ import napkin as nk
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import close_to
 
-SIZES = {"q": 2, "x": 12}
+SIZES = {"q": 2, "x": 12, "a": 3}
 
 
 def total(x: Any) -> Any:
@@ -37,7 +37,7 @@ def by_shares(P: Any, V: Any) -> Any:
 @nk.diagram("q x -> q")
 def by_the_size(V: Any) -> Any:
     """A sum so far over all positions is a part of the mean."""
-    return total((V - total(V) / nk.size("x")) ** 2) / nk.size("x")
+    return total((V - total(V) * nk.size("x") ** -1.0) ** 2) / nk.size("x")
 
 
 @nk.diagram("q x -> q")
@@ -87,6 +87,18 @@ def fourth(V: Any) -> Any:
     return mean(centred(V) ** 4)
 
 
+@nk.diagram("q x -> q")
+def by_hand(V: Any) -> Any:
+    """A sum over a size counts what it has seen, as a mean does."""
+    return total((V - total(V) / nk.size("x")) ** 2) / nk.size("x")
+
+
+@nk.diagram("a q x -> q")
+def by_hand_over_two(V: Any) -> Any:
+    m = nk.reduce(V, "sum", over="a x") / (nk.size("x") * nk.size("a"))
+    return nk.reduce((V - m) ** 2, "sum", over="a x")
+
+
 @nk.diagram("q x, q x -> q")
 def left_by_a_line(U: Any, V: Any) -> Any:
     """The squares that least squares leave are the least so far, too."""
@@ -106,7 +118,7 @@ def in_a_range(V: Any) -> Any:
     return total(((V - low) / (high - low)) ** 2)
 
 
-NEAR = [fourth, left_by_a_line, of_those_that_count, in_a_range]
+NEAR = [fourth, by_hand, by_hand_over_two, left_by_a_line, of_those_that_count, in_a_range]
 
 
 @pytest.mark.parametrize("diagram", NEAR, ids=lambda d: d.name)

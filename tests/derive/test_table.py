@@ -153,6 +153,11 @@ def counts() -> Iterable[Instance]:
     return TABLE["know counts"].matches(terms, ())
 
 
+def means() -> Iterable[Instance]:
+    ready = roots("q x -> q x", lambda S: S - nk.reduce(S, "sum", over="x") / nk.size("x"))
+    return TABLE["count a mean"].matches(ready)
+
+
 def cancels() -> Iterable[Instance]:
     r = total(A, "x")
     return TABLE["leave out what cancels"].matches([of("sub", of("add", B, r), r)], ["x"])
@@ -292,6 +297,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "run what is alike": alike,
     "split": dilated,
     "know counts": counts,
+    "count a mean": means,
     "leave out what cancels": cancels,
     "shift before it is scaled": exponents,
     "divide": quotients,

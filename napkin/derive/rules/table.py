@@ -8,7 +8,7 @@ from napkin.derive.rules.alike import ALIKE
 from napkin.derive.rules.block import BLOCKED
 from napkin.derive.rules.cancel import CANCELLED
 from napkin.derive.rules.compared import COMPARED
-from napkin.derive.rules.counts import COUNTED
+from napkin.derive.rules.counts import COUNTED, MEANS
 from napkin.derive.rules.disjoint import DISJOINT
 from napkin.derive.rules.divide import DIVIDED
 from napkin.derive.rules.exact import EXACT
@@ -36,7 +36,7 @@ from napkin.derive.rules.visit import VISITED
 
 _ALL = (
     EXPANDED, READ, DISJOINT, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED,
-    ALIKE, SPLIT, COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED,
+    ALIKE, SPLIT, COUNTED, MEANS, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED,
     VISITED, PARTED, BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN, ADDED_PARTS, ACCUMULATED,
     PAIRED, SOLVED,
 )  # fmt: skip

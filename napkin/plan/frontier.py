@@ -57,6 +57,8 @@ class Frontier:
         self._place = {n: i for i, n in enumerate(self.order)}
         self._known: dict[Node, frozenset[Node]] = {}
         self._handed_on = self._crossing()
+        self._made: dict[int, list[tuple[int, Node]]] = {}
+        self._steps: dict[Node, tuple[int, Sequence[Node]] | None] = {}
 
     def _levels(self) -> dict[Node, int]:
         """The point that each term comes with: the last one below it; -1 for none."""
@@ -68,8 +70,11 @@ class Frontier:
 
     def wanted(self, j: int, i: int) -> list[Node]:
         """What points j to i, and what comes with them, hand on."""
-        made = self._handed_on[i] | self.results
-        return sorted((n for n in made if j <= self.level[n] <= i), key=self._place.__getitem__)
+        if i not in self._made:
+            made = [n for n in self._handed_on[i] | self.results if self.level[n] <= i]
+            made.sort(key=self._place.__getitem__)
+            self._made[i] = [(self.level[n], n) for n in made]
+        return [n for level, n in self._made[i] if j <= level]
 
     def _crossing(self) -> list[set[Node]]:
         """For each point, the sources of what it or an earlier one makes and a later one
@@ -91,14 +96,20 @@ class Frontier:
         as a cast says is computed there, and nowhere stored otherwise."""
         computed = {*wanted, *(unstored(n) for n in wanted if widens(n))}
         found: dict[Node, None] = {}
-        stack, seen = list(reversed(wanted)), set[Node]()
+        stack, seen, steps = list(reversed(wanted)), set[Node](), self._steps
         while stack:
             n = stack.pop()
-            if n in seen or n.constant:
+            if n in seen:
                 continue
             seen.add(n)
-            if is_read(n) and n not in self._points:
-                stack.extend(n.args)
+            if n not in steps:
+                steps[n] = self._step(n)
+            if (step := steps[n]) is not None:
+                level, arguments = step
+                if 0 <= level <= boundary and n not in computed:
+                    found[n] = None
+                else:
+                    stack.extend(arguments)
             elif n.op in READ_AGAIN:
                 source = n.args[0]
                 stack.extend(n.args[1:] if n.op == "take" else ())
@@ -115,6 +126,17 @@ class Frontier:
             else:
                 stack.extend(_arguments(n))
         return list(found)
+
+    def _step(self, n: Node) -> tuple[int, Sequence[Node]] | None:
+        """The level from which on a term is stored, -1 where it is in no case, and what it reads;
+        None where more has to be known (see `stored`)."""
+        if n.constant:
+            return -1, ()
+        if is_read(n) and n not in self._points:
+            return -1, n.args
+        if n.op in READ_AGAIN or any(a.op == "compress" for a in n.args):
+            return None
+        return self.level[n] if n in self.sources(n) else -1, _arguments(n)
 
     def moved_within(self, j: int, i: int) -> list[Node]:
         """What points j to i compute, and point i reads from memory, as under other axis names."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from napkin.ir.node import Node, node, over
 from napkin.ir.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
 from napkin.plan.frontier import Frontier
-from napkin.plan.segments import IN_FULL, Form, Known, Memo
+from napkin.plan.segments import IN_FULL, Known, Memo
 from napkin.settings.choice import Choice
 from napkin.settings.choose import Search
 
@@ -84,13 +84,13 @@ class Segment:
     """Kernels of a cut that are derived when they are asked for.
 
     Attributes:
-        runs: what they run, as it is known, each with its own form.
+        runs: what they run, as it is known, each with the names of its own tensors.
     """
 
-    runs: tuple[tuple[Known, Form], ...]
+    runs: tuple[tuple[Known, tuple[str, ...]], ...]
     of: Pieces
 
-    @property
+    @cached_property
     def least(self) -> float:
         """Seconds that they take at least."""
         return sum(known.search.least for known, _ in self.runs)
@@ -130,6 +130,7 @@ class Pieces:
         self.frontier, self.memo = frontier, memo
         self.tensors: dict[Node, str] = {}
         self._states: dict[tuple[str, str], str] = {}
+        self._seen = memo.seen_at(frontier.sizes)
         self._named = {o.node: o for o in reversed(outputs)}
         self._again: dict[Node, list[Output]] = {}
         for o in outputs:
@@ -150,24 +151,42 @@ class Pieces:
         if not all(self.memo.has_room(n, self.frontier.sizes) for n in passed):
             self._tell(wanted, f"it stores more than {self.memo.room:,} bytes for another kernel")
             return None
-        tensors = {n: self._tensor(n) for n in found}
-        stored = {n: self._leaf(n, t) for n, t in tensors.items() if n not in wanted}
-        results = [(self._tensor(n), n, self.axes_of(n)) for n in wanted]
-        results += [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, [])]
-        form = self.memo.form(results, stored, self.frontier.sizes, self.frontier.written)
-        if self.memo.left_out(form, short):
-            self._tell(wanted, f"the search is bounded: {IN_FULL} kernels are known by now")
-            return None
-        if form.key not in self.memo.known:
-            self.memo.known[form.key] = Known(self._search(results, stored), form)
-        elif verifying():
-            self._hold(results, stored, form)
-        return Segment(((self.memo.known[form.key], form),), self)
+        lying = {n: self.axes_of(n) for n in found if n not in wanted}
+        names = {n: self._tensor(n) for n in (*found, *wanted)}
+        results = [(names[n], n, self.axes_of(n)) for n in wanted]
+        results += [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, ())]
+        written = self.frontier.written
+        shape = tuple((n, axes, n in written) for _, n, axes in results), tuple(lying.items())
+        seen = self._seen.get(shape)
+        if not isinstance(seen, tuple):
+            if self.memo.left_out(shape if seen is None else seen, short):
+                self._tell_left(wanted)
+                return None
+            form = self.memo.form(shape, self.frontier.sizes)
+            if self.memo.left_out(form, short):
+                self._seen[shape] = hash(form.key)
+                self._tell_left(wanted)
+                return None
+            tensors = self._names(form.reads, results)
+            stored = {n: self._leaf(n, axes) for n, axes in lying.items()}
+            if form.key not in self.memo.known:
+                self.memo.add(shape, form, Known(self._search(results, stored), tensors))
+            elif verifying():
+                self._hold(results, stored, self.memo.known[form.key], tensors)
+            self._seen[shape] = seen = self.memo.known[form.key], form.reads
+        known, reads = seen
+        return Segment(((known, self._names(reads, results)),), self)
 
-    def _hold(self, results: Results, stored: Mapping[Node, Node], form: Form) -> None:
+    def _names(self, reads: Iterable[Node | str], results: Results) -> tuple[str, ...]:
+        """The names of what a segment reads and of its results."""
+        read = (r if isinstance(r, str) else self.tensors[r] for r in reads)
+        return (*read, *(name for name, _, _ in results))
+
+    def _hold(
+        self, results: Results, stored: Mapping[Node, Node], known: Known, tensors: Sequence[str]
+    ) -> None:
         """Hold the first segment of a form, under the names of another, to what that computes."""
-        known = self.memo.known[form.key]
-        ours = dict(zip(known.first.tensors, form.tensors, strict=True))
+        ours = dict(zip(known.first, tensors, strict=True))
         theirs = [o.node for o in known.search.outputs]
         before = [o.node for o in self._outputs(results, stored)[0]]
         for found in ALIKE.matches(before, theirs, ours):
@@ -179,9 +198,12 @@ class Pieces:
             stored = ", ".join(self.names.get(n, n.op) for n in wanted)
             tracer.dropped("kernel", f"{self.name}: one kernel that stores {stored}", why)
 
-    def bound(self, known: Known, form: Form) -> list[Piece]:
+    def _tell_left(self, wanted: Sequence[Node]) -> None:
+        self._tell(wanted, f"the search is bounded: {IN_FULL} kernels are known by now")
+
+    def bound(self, known: Known, names: Sequence[str]) -> list[Piece]:
         """The kernels of a segment, with states between them named after its first result."""
-        binding = known.binding(form)
+        binding = known.binding(names)
         if not known.states:
             return [Piece(known.choices[0], binding, known.launched[0])]
         result = binding[known.choices[-1].origin[0].name]
@@ -224,11 +246,11 @@ class Pieces:
         """`n` without a cast to the plan's own type, in which it is stored anyway."""
         return unstored(n) if own_type(n) == self.memo.dtype else n
 
-    def _leaf(self, n: Node, name: str) -> Node:
+    def _leaf(self, n: Node, axes: tuple[str, ...]) -> Node:
         """The reading of what an earlier kernel stored, its axes as they lie in memory."""
-        own = own_type(n)
+        own, name = own_type(n), self.tensors[n]
         tensor = Tensor(name, own) if own not in {"", self.memo.dtype} else name
-        return node("input", params=(tensor,), axes=self.axes_of(n), kind=n.kind)
+        return node("input", params=(tensor,), axes=axes, kind=n.kind)
 
     def axes_of(self, n: Node) -> tuple[str, ...]:
         """The axes of an array as they lie in memory, where a kernel stores it."""

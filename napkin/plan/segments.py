@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,11 +31,11 @@ class Form:
 
     Attributes:
         key: equal for segments that are equal but for these names.
-        tensors: the names: what it reads in order of first use, then its results.
+        reads: what it reads, in order of first use: terms that others store, and names of inputs.
     """
 
     key: object
-    tensors: tuple[str, ...]
+    reads: tuple[Node | str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +44,11 @@ class Known:
 
     Attributes:
         search: for the kernels, over tensor names of the first such segment.
-        first: the form of that segment.
+        first: those names: what it reads in order of first use, then its results.
     """
 
     search: Search
-    first: Form
+    first: tuple[str, ...]
 
     @property
     def choices(self) -> tuple[Choice, ...]:
@@ -66,12 +66,23 @@ class Known:
         """What the first kernel stores for the second."""
         return handed(self.choices[0].kernel) if self.choices else ()
 
-    def binding(self, form: Form) -> dict[str, str]:
+    def binding(self, names: Sequence[str]) -> dict[str, str]:
         """The kernels' tensor names, but of states, to those of another such segment."""
-        ours = dict(zip(self.first.tensors, form.tensors, strict=True))
+        ours = dict(zip(self.first, names, strict=True))
         outputs = self.search.outputs
         theirs = [*tensors(o.node for o in outputs), *(o.name for o in outputs)]
         return {t: ours[t] for t in theirs}
+
+
+Shape = tuple[
+    tuple[tuple[Node, tuple[str, ...], bool], ...], tuple[tuple[Node, tuple[str, ...]], ...]
+]
+"""What a segment computes, each result with its axes as they lie in memory and whether it is to be
+rounded as it is written, and the terms that it reads from memory, with their axes there."""
+
+Seen = tuple[Known, tuple[Node | str, ...]] | int
+"""How to run a segment, with what it reads (`Form.reads`); of one that is left out, the hash of its
+form."""
 
 
 class Memo:
@@ -103,6 +114,8 @@ class Memo:
         self._before = 0
         self._operators: dict[Node, int] = {}
         self._interned: dict[object, int] = {}
+        self._seen: dict[object, dict[Shape, Seen]] = {}
+        self._hashes = set[int]()  # of the keys of `known`, and of the results of these
 
     def again(self, room: float = math.inf) -> Memo:
         """The same knowledge for another search, with `room` for an array between its kernels."""
@@ -130,38 +143,45 @@ class Memo:
         """Bytes of an array in memory."""
         return array_bytes(n, n.axes, sizes, self.dtype)
 
-    def left_out(self, form: Form, short: bool) -> bool:
+    def left_out(self, form: Form | Shape | int, short: bool) -> bool:
         """Whether a segment is not searched for: an unknown one that is not short, once `IN_FULL`
-        are known."""
-        searched = len(self.known) - self._before
-        out = not short and searched >= IN_FULL and form.key not in self.known
-        self.short_only = self.short_only or out
-        return out
+        are known. By its shape, or the hash of its form, this may be told of one that is not; it
+        then is told of its form."""
+        if short or len(self.known) - self._before < IN_FULL:
+            return False
+        if isinstance(form, Form):
+            known = form.key in self.known
+        else:
+            known = (form if isinstance(form, int) else hash(self._ends(form))) in self._hashes
+        self.short_only = self.short_only or not known
+        return not known
 
-    def form(
-        self,
-        results: Sequence[tuple[str, Node, tuple[str, ...]]],
-        stored: Mapping[Node, Node],
-        sizes: Mapping[str, int],
-        written: Set[Node],
-    ) -> Form:
-        """The form of a segment.
+    def _ends(self, shape: Shape) -> tuple[tuple[int, bool], ...]:
+        """What the results of a segment are beside their arguments: equal for equal forms."""
+        return tuple((self._operators.get(n) or self._operator(n), w) for n, _, w in shape[0])
 
-        Args:
-            results: the name of each result, its term, and its axes as they lie in memory.
-            stored: the terms that it reads from memory, each with its reading.
-            written: the terms that are to be rounded as they are written.
-        """
+    def seen_at(self, sizes: Mapping[str, int]) -> dict[Shape, Seen]:
+        """What is known, at some sizes, of segments with the same terms."""
+        return self._seen.setdefault(frozenset(sizes.items()), {})
+
+    def add(self, shape: Shape, form: Form, known: Known) -> None:
+        """Keep how to run the segments of a form."""
+        self.known[form.key] = known
+        self._hashes |= {hash(form.key), hash(self._ends(shape))}
+
+    def form(self, shape: Shape, sizes: Mapping[str, int]) -> Form:
+        """The form of a segment."""
+        results, stored = shape[0], dict(shape[1])
         place: dict[Node, int] = {}
-        read: dict[str, int] = {}
+        read: dict[Node | str, int] = {}
         axes = set[str]()
         rows: list[object] = []
-        for n in postorder((n for _, n, _ in results), stored):
+        for n in postorder((n for n, *_ in results), stored):
             place[n] = len(place)
             axes.update(n.axes)
             if n in stored:  # no other than an input of the segment
-                leaf = self._number("input", (own_type(n),), stored[n])
-                rows.append((leaf, read.setdefault(str(stored[n].params[0]), len(read))))
+                leaf = self._number("input", (own_type(n),), n, stored[n])
+                rows.append((leaf, read.setdefault(n, len(read))))
                 continue
             operator = self._operators.get(n) or self._operator(n)
             args = [place[a] for a in n.args]
@@ -169,9 +189,8 @@ class Memo:
                 args.insert(0, read.setdefault(str(n.params[0]), len(read)))
             rows.append((operator, *args))
         known = tuple((a, sizes[a]) for a in sorted(axes))
-        stores = tuple((place[n], axes, n in written) for _, n, axes in results)
-        key = (tuple(rows), stores, known)
-        return Form(key, (*read, *(name for name, _, _ in results)))
+        stores = tuple((place[n], axes, written) for n, axes, written in results)
+        return Form((tuple(rows), stores, known), tuple(read))
 
     def _operator(self, n: Node) -> int:
         """A number for what a term is beside its arguments and the name of its tensor."""
@@ -181,9 +200,12 @@ class Memo:
         self._operators[n] = found
         return found
 
-    def _number(self, op: str, params: tuple[str, ...], n: Node) -> int:
+    def _number(
+        self, op: str, params: tuple[str, ...], n: Node, axes: tuple[str, ...] | None = None
+    ) -> int:
         # From 1: 0 is no number yet.
-        return self._interned.setdefault((op, params, n.axes, n.kind), len(self._interned) + 1)
+        key = op, params, n.axes if axes is None else axes, n.kind
+        return self._interned.setdefault(key, len(self._interned) + 1)
 
 
 def tensors(roots: Iterable[Node]) -> list[str]:

@@ -54,6 +54,11 @@ _Asked = tuple[Schedule, _Resources]
 """How groups are asked to run, and what each takes then."""
 
 
+_Fit = tuple[int, Mapping[int, _Asked]]
+"""Warps, and how groups with so many run that are not persistent, in the stages that may serve
+them, by how many a multiprocessor holds at once."""
+
+
 class Pricing:
     """Prices the settings of a kernel on a machine.
 
@@ -73,7 +78,8 @@ class Pricing:
         for tiles in settings:
             tiled = Tiled(self.of, tiles)
             if tiled.multiplies:
-                yield Unpriced((self._loaded(tiled),), partial(self._nearer, tiled))
+                if fit := list(self._fitting(tiled)):
+                    yield Unpriced((self._loaded(tiled),), partial(self._nearer, tiled, fit))
             else:
                 yield Unpriced((0.0,), partial(self._settle, tiled))
 
@@ -89,9 +95,9 @@ class Pricing:
         seconds += starting(self.machine, tiled.busiest, FEWEST_WARPS, self.of.lasting)
         return seconds * iterations_of(self.of.kernel, self.of.sizes, tiled.tiles) ** DOUBT
 
-    def _nearer(self, tiled: Tiled) -> Iterator[Unpriced]:
+    def _nearer(self, tiled: Tiled, fit: Sequence[_Fit]) -> Iterator[Unpriced]:
         """A setting of tiles that multiplies, by what it computes and what crosses."""
-        yield Unpriced((self._at_least(tiled),), partial(self._settle, tiled))
+        yield Unpriced((self._at_least(tiled),), partial(self._settle, tiled, fit))
 
     def _at_least(self, tiled: Tiled) -> float:
         """The first number of a rank that no choice at these tiles comes before: by its products,
@@ -121,8 +127,24 @@ class Pricing:
         )
         return self._priced(tiled, schedule, taken)
 
-    def _settle(self, tiled: Tiled) -> Iterator[Unpriced]:
-        """The parts of a setting of tiles, by warps."""
+    def _settle(self, tiled: Tiled, fit: Sequence[_Fit] = ()) -> Iterator[Unpriced]:
+        """The parts of a setting of tiles, by warps, of which those that `fit` may be known."""
+        for warps, plain in fit or self._fitting(tiled):
+            deeper = self._deeper(tiled, warps) if plain else None
+            kept = list(self._lasting(tiled, warps))
+            asked = [*plain.values(), *kept, *([deeper] if deeper else [])]
+            first = min(self._least(tiled, *a).rank for a in asked)
+            yield Unpriced(first, partial(self._best, tiled, plain, deeper, kept))
+
+    def _fitting(self, tiled: Tiled) -> Iterator[_Fit]:
+        """The warps of groups with a setting of tiles that fit, and how groups then run."""
+        for warps in self._warps(tiled):
+            plain = self._staged(tiled, warps)
+            if plain or any(self._lasting(tiled, warps)):
+                yield warps, plain
+
+    def _warps(self, tiled: Tiled) -> Sequence[int]:
+        """The warps that a group may have by its registers."""
         live = self.of.live
         # A quarter is left for addresses, masks and what the compiler keeps beside these; boxes
         # have neither addresses nor masks, and a tenth was enough where few chunks are tested.
@@ -131,24 +153,23 @@ class Pricing:
         budget = min(budget, most // 2) if self.of.computes else budget
         few = self.of.stepped and not live.products
         last = tiled.finishing_registers * 10 // 9 * budget // most if live.products else 0
-        needed = {w: max(tiled.registers(w), last) for w in (WARPS if few else (FEWEST_WARPS, 8))}
-        fit = [w for w, registers in needed.items() if registers <= w * budget]
-        if not fit:
-            return
+        every = WARPS if few else (FEWEST_WARPS, 8)
+        fit = (w for w in every if max(tiled.registers(w), last) <= w * budget)
+        if (first := next(fit, None)) is None:
+            return ()
         stored = [tile_axes(o) for o in self.of.kernel.outputs]  # of positions, say
         values = max(extent(a, tiled.tiles) for a in live.chunk or stored)
         if few:
-            for warps in [w for w in fit if w == fit[0] or w * LANES <= values]:
-                yield from self._staged(tiled, warps)
-            return
+            return [first, *(w for w in fit if w * LANES <= values)]
         if not live.products:
             if values < FEWEST and self._may_grow(tiled):
-                return
-            fit = [4 if values <= 4096 else 8]
-        yield from self._staged(tiled, fit[0])
+                return ()
+            return (4,) if values <= 4096 else (8,)
+        return (first,)
 
-    def _staged(self, tiled: Tiled, warps: int) -> Iterator[Unpriced]:
-        """With so many warps, in the stages that may serve it."""
+    def _staged(self, tiled: Tiled, warps: int) -> Mapping[int, _Asked]:
+        """How groups of so many warps run in the stages that may serve them, by how many a
+        multiprocessor holds at once."""
         most = self.machine.registers_per_thread * 32
         plain: dict[int, _Asked] = {}
         for stages in (3, 2, 1):
@@ -162,12 +183,12 @@ class Pricing:
             worth = taken.resident > most_yet and (stages > 1 or waits)
             if taken.shared <= self.machine.shared_per_block and (worth or not plain):
                 plain[taken.resident] = self._schedule(tiled, warps, stages), taken
-        deeper = self._deeper(tiled, warps) if plain else None
-        kept = [k for s in (3, 2) if (k := self._kept(tiled, warps, s)) is not None]
-        asked = [*plain.values(), *kept, *([deeper] if deeper else [])]
-        if asked:
-            first = min(self._least(tiled, *a).rank for a in asked)
-            yield Unpriced(first, partial(self._best, tiled, plain, deeper, kept))
+        return plain
+
+    def _lasting(self, tiled: Tiled, warps: int) -> Iterator[_Asked]:
+        """How persistent program instances of so many warps run."""
+        every = (self._kept(tiled, warps, stages) for stages in (3, 2))
+        return (k for k in every if k is not None)
 
     def _best(
         self,

@@ -75,6 +75,7 @@ class Tiled(Asked):
     def __init__(self, of: Labelled, tiles: Mapping[str, int]) -> None:
         super().__init__(of, tiles)
         self._per_thread: dict[int, bool] = {}  # by warps
+        self._registers: dict[int, int] = {}  # by warps
         self._work: dict[int, _Work] = {}  # by warps, where these matter
         self._multiplied: dict[Node, bool] = {}
 
@@ -106,12 +107,13 @@ class Tiled(Asked):
 
     def registers(self, warps: int) -> int:
         """Bytes of tiles that a group holds in registers."""
-        live, again = self.of.live, self.copies(warps)
-        registers = register_bytes(live, self.tiles, again)
-        if self.of.kernel.stream.axes:
-            return registers
-        # Nothing is computed in place: all is held at once.
-        return max(registers, tile_bytes(live, self.tiles, self.of.item, again))
+        if warps not in self._registers:
+            live, again = self.of.live, self.copies(warps)
+            held = register_bytes(live, self.tiles, again)
+            if not self.of.kernel.stream.axes:  # nothing is computed in place: all is held at once
+                held = max(held, tile_bytes(live, self.tiles, self.of.item, again))
+            self._registers[warps] = held
+        return self._registers[warps]
 
     @cached_property
     def finishing_registers(self) -> int:

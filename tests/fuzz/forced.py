@@ -31,7 +31,7 @@ from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Piece, Pieces, Segment, uniquely_named
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
-from napkin.plan.segments import Form, Known, Memo
+from napkin.plan.segments import Known, Memo
 from napkin.schedule import Schedule
 from napkin.settings.best import resolved
 from napkin.settings.choice import Choice
@@ -201,8 +201,8 @@ class Forcing:
     def _made(self, segment: Segment, sizes) -> list[PlannedKernel] | None:
         """The kernels of a segment; None where it has none at small tiles."""
         found: list[PlannedKernel] = []
-        for known, form in segment.runs:
-            kernels = self._kernels(known, form, sizes)
+        for known, names in segment.runs:
+            kernels = self._kernels(known, names, sizes)
             if None in kernels:
                 return None
             found += kernels
@@ -220,9 +220,9 @@ class Forcing:
                 if not why_not_parted(kernel):
                     yield from adding_in_parts(kernel, known.search.sizes, [2, 3])
 
-    def _kernels(self, known: Known, form: Form, sizes) -> list[PlannedKernel | None]:
+    def _kernels(self, known: Known, names: Sequence[str], sizes) -> list[PlannedKernel | None]:
         """One kernel for a run, or two that pass the states of parts or add in memory."""
-        ours = dict(zip(known.first.tensors, form.tensors, strict=True))
+        ours = dict(zip(known.first, names, strict=True))
         adding = [] if self.fused and known.search.kernels else list(self._adding(known))
         for _ in range(4):
             if adding and (not known.search.kernels or self.rng.random() < 0.5):

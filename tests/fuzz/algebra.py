@@ -157,15 +157,15 @@ class _Algebra:
     def _run(self, run, term, values, sizes: Mapping[str, int]) -> None:
         node_of = candidates.node_of(run.pieces)
         laid = {o.name: o.axes for o in run.pieces.outputs}
-        for known, form in run.segment.runs:
-            held = tuple(node_of.get(t, t) for t in form.tensors)
+        for known, names in run.segment.runs:
+            held = tuple(node_of.get(t, t) for t in names)
             under = postorder(n for n in held if isinstance(n, Node))
             key = known, held, frozenset((a, sizes[a]) for n in under for a in n.axes)
             if key in self.seen:  # the same kernels on the same arrays, by whatever names
                 continue
             self.seen.add(key)
             ready: dict[Node, np.ndarray] = {}
-            ours = dict(zip(known.first.tensors, form.tensors, strict=True))
+            ours = dict(zip(known.first, names, strict=True))
             for kernel in known.search.kernels:
                 read = {t: node_of[ours[t]] for t in _read(kernel) if ours[t] in node_of}
                 arrays = {

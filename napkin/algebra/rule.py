@@ -316,13 +316,15 @@ def _joined(
 
 def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bool = False) -> bool:
     """Whether a value is that of a term at a point, exactly or but for rounding."""
-    if point.exact:
-        return bool(np.all(found == wanted))
+    if point.exact and bool(np.all(found == wanted)):
+        return True
+    if point.exact and not any(isinstance(x, float) for v in (found, wanted) for x in np.ravel(v)):
+        return False  # the quotient of two whole numbers is a float
     found = np.broadcast_to(np.asarray(found, float), np.shape(wanted))
     wanted = np.asarray(wanted, float)
     finite = np.isfinite(wanted)
     lost = finite & np.isnan(found)
-    if lost.any() and not infinite and _at_pole(term, point):
+    if lost.any() and not infinite and _overflows(term, point):
         finite &= ~lost
     # Elsewhere sums in another order may overflow sooner.
     infinite = infinite and point.what == "infinite"
@@ -342,11 +344,11 @@ def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bo
     return _gap(found, wanted, finite) <= allowed
 
 
-def _at_pole(term: Node, point: Point) -> bool:
+def _overflows(term: Node, point: Point) -> bool:
     """Whether an operator on the way makes an infinity of numbers. Where a choice cuts that off,
     another order of terms may have NaN (docs/semantics.md)."""
     for n in postorder([term]):
-        if n.op in POINTWISE and POINTWISE[n.op].pole:
+        if n.op in POINTWISE and n.kind == "real":
             value, *given = (np.asarray(v, float) for v in point.values([n, *n.args]))
             finite = all(np.isfinite(v).all() for v in given)
             if finite and not np.isfinite(value).all():

@@ -311,7 +311,7 @@ class Tiles:
         least = NARROW_DEPTH if any(axis in gone for gone in self.live.narrow) else MIN_DOT
         own = power_of_two(self.sizes[axis])
         alike = next((x for x in self.kernel.renamed if axis in x), (axis,))
-        scanned = self.scanned.get(axis, 1)
+        scanned = max(self.scanned.get(a, 1) for a in alike)
         top = max(own, scanned, *(self._lacking(a, least) for a in alike))
         if axis in self.kernel.slots:
             last = {slots_of(e.node).slots[-1] for e in self.kernel.fills}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drawing import Drawing, Rejected
+from drawing import ENDS, MEANS, Drawing, Rejected
 from keyed import box_set, key_set, pattern, user_pattern
 from programs import Ref
 
@@ -174,7 +174,12 @@ def variance(d: Drawing) -> Ref:
     gone = d.some(d.axes_of(x), 1, d.rng.choice((1, 1, 2)))
     way = d.rng.choice(("weighted", "masked", "softmax", "plain", "covariance"))
     if way == "plain":
-        off = d.step("sub", x, d.step("mean", x, over=gone))
+        if MEANS <= d.seed < ENDS and len(gone) == 1:
+            size = d.step("size", over=gone[0], public=False)
+            mean = d.step("div", d.step("sum", x, over=gone), size)
+        else:
+            mean = d.step("mean", x, over=gone)
+        off = d.step("sub", x, mean)
         return d.step("mean", d.step("mul", off, off), over=gone)
     if way == "covariance":
         y = d.input(d.axes_of(x))

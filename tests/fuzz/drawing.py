@@ -78,6 +78,9 @@ FAR = 70_000_000
 WINDOWED = 80_000_000
 """The first seed that draws windows beside arrays along their axes (`windowed`), up to `ENDS`."""
 
+MEANS = 81_000_000
+"""The first seed that draws sums over sizes in the place of means, up to `ENDS`."""
+
 SHARED = 88_000_000
 """The first seed that draws attention whose gradient runs as warpgroups that add in memory
 (`attended`), up to `ENDS`."""

@@ -28,7 +28,6 @@ from napkin.algebra.tracer import active
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.listing import text
 from napkin.ir.node import Node, node, postorder
-from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import rewrite, substitute
 from napkin.keys.residues import Split
 
@@ -324,7 +323,7 @@ def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bo
     wanted = np.asarray(wanted, float)
     finite = np.isfinite(wanted)
     lost = finite & np.isnan(found)
-    if lost.any() and not infinite and _overflows(term, point):
+    if lost.any() and not infinite and _cut_off(term, point):
         finite &= ~lost
     # Elsewhere sums in another order may overflow sooner.
     infinite = infinite and point.what == "infinite"
@@ -344,14 +343,16 @@ def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bo
     return _gap(found, wanted, finite) <= allowed
 
 
-def _overflows(term: Node, point: Point) -> bool:
-    """Whether an operator on the way makes an infinity of numbers. Where a choice cuts that off,
-    another order of terms may have NaN (docs/semantics.md)."""
+def _cut_off(term: Node, point: Point) -> bool:
+    """Whether a choice leaves out what is no number. Another order of terms may have NaN there
+    (docs/semantics.md)."""
     for n in postorder([term]):
-        if n.op in POINTWISE and n.kind == "real":
-            value, *given = (np.asarray(v, float) for v in point.values([n, *n.args]))
-            finite = all(np.isfinite(v).all() for v in given)
-            if finite and not np.isfinite(value).all():
+        if n.op == "where" and n.kind == "real":
+            parts = [a for a in n.args[1:] if not a.constant]
+            value, *given = point.values([n, *parts])
+            chosen = np.isfinite(np.asarray(value, float))
+            laid = (aligned(x, a.axes, n.axes) for a, x in zip(parts, given, strict=True))
+            if any((chosen & ~np.isfinite(np.asarray(x, float))).any() for x in laid):
                 return True
     return False
 

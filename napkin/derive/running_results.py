@@ -303,7 +303,8 @@ def _carrier(r: Node, p: int, folding: Folding, first: float) -> State:
     guarded = _over_carried(r, p, folding) or pointwise(
         "where", (_at_start(value, starts), number(first), value)
     )
-    counted = any(is_count(f) for f in folding.uses(r))
+    counts = (folding.found(f, p) for f in folding.uses(r) if is_count(f))
+    counted = not {c.leaf("new") for c in counts if c}.isdisjoint(postorder([value]))
     return replace(plain, step=value if counted else guarded, merge=guarded)
 
 

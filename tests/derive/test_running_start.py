@@ -176,3 +176,18 @@ def test_scores_far_from_zero_beside_another_axis(level):
     plan = nk.derive(beside, sizes={"q": 4, "x": 4096, "a": 3, "d": 16}, dtype="fp32")
     assert plan.kernels[0].choice.kernel.stream.axis == "x"
     np.testing.assert_allclose(plan(S, T, V), beside.evaluate(S, T, V), rtol=2e-3, atol=1e-5)
+
+
+@nk.diagram("q x, q x -> q")
+def left_by_a_slope(U, V):
+    """What a regression leaves: the slope has no value while U is the same everywhere."""
+    a, b = (t - over_x(t, "mean") for t in (U, V))
+    return over_x((b - over_x(a * b, "sum") / over_x(a * a, "sum") * a) ** 2, "mean")
+
+
+@pytest.mark.parametrize("cut", [(4, 4), (2, 2, 4), (1, 3, 0, 4)])
+def test_a_first_chunk_in_which_all_are_one_number(cut):
+    U = np.repeat([[0.0, 1.0], [3.0, 2.0]], 4, axis=1)
+    V = 2 * U + np.random.default_rng(7).normal(size=(2, 8))
+    kernel = left_by_a_slope.stream("x").kernel
+    assert breach(kernel, {"U": U, "V": V}, {"q": 2, "x": 8}, cut) is None

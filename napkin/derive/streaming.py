@@ -133,6 +133,9 @@ class _Streaming:
             if here and n.op in SCANS and not scans:
                 what = f"{n.op} mixes positions along {self.axis}"
                 raise self._refuse(n, f"{what} and its output carries the axis")
+            if scans and self.folding.twin and self._stepped(n):
+                what = f"its state is taken from one position of {self.axis} to the next"
+                raise self._refuse(n, f"{what}, and others are read by pairs of positions")
             if scans and not self.folding.scanning.isdisjoint(n.args):
                 raise self._refuse(n, f"it scans a scan along {self.axis}: no merge of it is known")
             if n.op == "keys" and self.carried(spec_of(n).keys) and self.folding.scanning:
@@ -143,6 +146,10 @@ class _Streaming:
                 raise self._refuse(n, f"{what}, so these axes are not reduced together")
             if n.op == "rename" and any(map(self.carried, names_of(n))):
                 raise self._refuse(n, f"{self.axis} is read under two names")
+
+    def _stepped(self, n: Node) -> bool:
+        """Whether a scan is taken position by position, though others are read by pairs."""
+        return n.op == "steps" and n not in self.folding.paired.values()
 
     def _pass_after(self, name: str, n: Node) -> int:
         """The first pass in which every reduction that an output uses is final."""

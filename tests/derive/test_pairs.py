@@ -215,3 +215,16 @@ def test_a_derivation_by_hand_says_so() -> None:
     made = of(GATED["a gate"]).stream("x", pair=32)
     assert [m.value for m in made.trail if m.rule == "pair"] == [32]
     assert made.trail.invert(made.trail.replay())
+
+
+def test_no_pairs_beside_a_state_that_is_taken_position_by_position() -> None:
+    """A chunk is one position there, and pairs want more."""
+
+    @nk.diagram("h x k, h x k, h x v, h x -> h x v, h x")
+    def both(Q: Any, K: Any, V: Any, A: Any) -> Any:
+        S = nk.scan(lambda s: 0.5 * s + K * V, 0.0, along="x")
+        other = nk.scan(lambda s: nk.tanh(s + A), 0.0, along="x")
+        return nk.contract(Q, S, over="k"), other
+
+    with pytest.raises(nk.Refusal, match="from one position of x to the next, and others are read"):
+        both.stream("x", pair=8)

@@ -133,7 +133,7 @@ class _Streaming:
             if here and n.op in SCANS and not scans:
                 what = f"{n.op} mixes positions along {self.axis}"
                 raise self._refuse(n, f"{what} and its output carries the axis")
-            if scans and self.folding.twin and self._stepped(n):
+            if scans and self.folding.paired and self._stepped(n):
                 what = f"its state is taken from one position of {self.axis} to the next"
                 raise self._refuse(n, f"{what}, and others are read by pairs of positions")
             if scans and not self.folding.scanning.isdisjoint(n.args):

@@ -386,8 +386,7 @@ class Traffic:
         """Bytes in total for each tensor and direction, exact for any sizes.
 
         Args:
-            schedule: cooperative warpgroups read for themselves what they share, but boxes, and add
-                one sum to memory.
+            schedule: cooperative warpgroups read for themselves what they share, but boxes.
             boxed: tensors whose chunks cross in whole boxes.
         """
         out: dict[tuple[str, Direction], int] = {}

@@ -39,7 +39,8 @@ def drawn(seed: int) -> Diagram:
             out = out / nk.sqrt(nk.reduce(x * x, "sum", over="x") + 1.0)
         return out
 
-    sizes = {"q": 512, "x": 512, "d": 64, "e": 64}
+    # Keys are held whole where no one pass streams them: few enough for registers.
+    sizes = {"q": 512, "x": 256, "d": 64, "e": 64}
     return nk.diagram("q d, x d, x e, x -> q e", sizes=sizes, name="drawn")(program)
 
 

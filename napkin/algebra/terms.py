@@ -76,9 +76,9 @@ def as_written(n: Node) -> bool:
 
 
 def rounded_alike(roots: Iterable[Node], stored: Iterable[Node] = ()) -> set[Node]:
-    """The terms that are to be rounded as other kernels round the same terms: down to sums, which
-    one kernel computes, all of which these are computed: comparisons of two reals, extrema that
-    something is compared with, and what is `stored` for other kernels that compare it."""
+    """The terms that are to be rounded as other kernels round the same terms: comparisons of two
+    reals, extrema that something is compared with, what is `stored` for other kernels that compare
+    it, and all that these are computed of. Sums end the walk: one kernel computes each."""
     todo = [*stored, *(n for n in postorder(roots) if as_written(n) or _compares_reals(n))]
     found = set[Node]()
     while todo:

@@ -17,6 +17,7 @@ from napkin.algebra.sides import NotSeparable, by_side
 from napkin.algebra.terms import EXTREMA, added, carrying
 from napkin.derive.folding import Folding
 from napkin.ir.infer import along, pointwise
+from napkin.ir.listing import text
 from napkin.ir.node import Node, over, postorder
 from napkin.ir.rewrite import substitute
 
@@ -58,7 +59,8 @@ def refuse_far(f: Node, p: int, rescale: Rescale, folding: Folding) -> None:
             for other in bases if slope != 0 else ():
                 terms = sympy.Add.make_args(sympy.expand(rest * slope * (other - still(other))))
                 if not _add_up_to_0([meaning.node(t) for t in terms], f, p, folding):
-                    raise NotSeparable("sum", f"{base} is no difference from a mean of its own")
+                    what = text(meaning.node(base), folding.names)
+                    raise NotSeparable("sum", f"{what} is no difference from a mean of its own")
 
 
 def _moves(r: Node, p: int, folding: Folding) -> bool:

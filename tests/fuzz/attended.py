@@ -14,8 +14,8 @@ LENGTHS = ((17, 33), (33, 33), (33, 65), (40, 40))
 
 def in_order(program: Program) -> Program:
     """The same with rows of results that lie as they are computed, as descriptors read them."""
-    known = shapes(program)
-    lying = ({a: i for i, a in enumerate(known[r.at].axes)} for r, _ in program.outputs)
+    known, woven = shapes(program), dict.fromkeys(program.weave[0], -1)  # these come first
+    lying = ({a: i for i, a in enumerate(known[r.at].axes)} | woven for r, _ in program.outputs)
     each = zip(program.outputs, lying, strict=True)
     outputs = tuple((r, tuple(sorted(axes, key=lambda a: at.get(a, -1)))) for (r, axes), at in each)
     return replace(program, outputs=outputs)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from napkin.count.visited import Bind, hulls, occupied
 from napkin.derive.kernel import Kernel
+from napkin.ir.key_sets import query_axes
 
 
 def chunks(
@@ -21,7 +22,9 @@ def chunks(
     seen = kernel.visits
     assert seen is not None
     out: list[tuple[int, dict[str, range]]] = []
-    if not all(v[group[p], group[r]] for (p, r), v in occupied(seen, sizes, tiles)):
+    if not all(sizes[q] for q in query_axes(seen.keys)):  # a prefix is the same for all queries
+        return out
+    if not all(v[group.get(p, 0), group.get(r, 0)] for (p, r), v in occupied(seen, sizes, tiles)):
         return out
     for i, hs in enumerate(hulls(seen, sizes, tiles, bind)):
         if not all(h.first.size for h in hs):  # without queries

@@ -169,7 +169,7 @@ class Folding:
     def found_for(self, f: Node, like: Node, p: int) -> Node:
         """The reduction `f`, which `like` was separated into, folded in pass `p`."""
         if f not in self.pass_of:
-            self._uses.known.setdefault(f, frozenset({f}))
+            self._uses.known.setdefault(f, frozenset({f}).union(*map(self.uses, f.args)))
             self.names.setdefault(f, self.names.get(like, like.op))
             self.fold(f, p)
         return f
@@ -178,6 +178,8 @@ class Folding:
         """The state of a reduction that pass `p` folds as it is."""
         if (f, p) not in self._plain:
             name = self.name(f)
+            now = (g for g in self.uses(f.args[0]) if self.pass_of[g] == p)
+            assert all(map(is_count, now)), f"{name} is folded at results that still move"
             body = self.current(f.args[0], p)
             chunk = along(f.op, body, over(f), f.params[1:])
             old, left, right = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from fold_law import breach
 
 import napkin as nk
@@ -33,3 +34,28 @@ def test_its_plan_compiles() -> None:
     backward = nk.gradient(logsumexp_of_a_norm)
     plan = nk.derive(backward, sizes={"q": 8192, "x": 65536}, dtype="bf16")
     assert [len(k.choice.kernel.stream.passes) for k in plan.kernels] == [3]
+
+
+@nk.diagram("n h, h -> h")
+def weighted_twice(X: Any, W: Any) -> Any:
+    Y = X * nk.reduce(X, "max", over="n")
+    outer = nk.contract(Y, nk.reduce(Y, "max", over="n"), over="h n")
+    return outer * nk.reduce(Y * W, "sum", over="n")
+
+
+@nk.diagram("n h -> h")
+def summed_twice(X: Any) -> Any:
+    Y = X * nk.reduce(X, "max", over="n")
+    return nk.contract(Y, nk.reduce(Y, "max", over="n"), over="h n") * nk.reduce(Y, "sum", over="n")
+
+
+@pytest.mark.parametrize("diagram", [weighted_twice, summed_twice])
+def test_a_sum_that_a_later_pass_has_folded_already(diagram: nk.Diagram) -> None:
+    """The sum of Y, into which a later pass separates another sum, is not folded by the pass before
+    at the maximum so far."""
+    rng = np.random.default_rng(0)
+    data = {"X": rng.normal(size=(12, 3)) - 1.0, "W": rng.normal(size=3)}
+    kernel = diagram.stream("n", passes=2).kernel
+    read = {a.tensor for a in kernel.reads}
+    inputs = {name: x for name, x in data.items() if name in read}
+    assert breach(kernel, inputs, {"n": 12, "h": 3}, (5, 0, 4, 3)) is None

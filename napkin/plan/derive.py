@@ -23,7 +23,7 @@ from napkin.moves.refactor import Refactored, refactorings
 from napkin.moves.trail import Trail
 from napkin.plan.cut import cut
 from napkin.plan.explained import told
-from napkin.plan.fitting import fitting
+from napkin.plan.fitting import first_that_fits, fitting
 from napkin.plan.plan import Asked, Plan, holders
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.segments import Memo
@@ -87,7 +87,8 @@ def derive(
         memo = memo_of(on, dtype, parts, deterministic)
         known = diagram.check_sizes(sizes or {})
         _check_parts(diagram, parts or {}, known)
-        plan = searched(diagram, known, memo, materialise, multiply_out).fitted()
+        terms = diagram, known, memo, materialise, multiply_out
+        plan = first_that_fits(lambda: searched(*terms).fitted(), memo.leave_out)
         if materialise is None:
             _check_parted(plan, parts or {})
         stored = materialise if materialise in (None, "every") else tuple(materialise)
@@ -159,7 +160,11 @@ class Searched:
         return self.plan(self.kernels)
 
     def fitted(self) -> Plan:
-        """The plan with settings that the compiler finds room for."""
+        """The plan with settings that the compiler finds room for.
+
+        Raises:
+            Unfit: a kernel has none.
+        """
         found = {id(k.choice): fitting(k) for k in distinct(self.kernels)}
         return self.plan(tuple(replace(k, choice=found[id(k.choice)]) for k in self.kernels))
 

@@ -9,11 +9,13 @@ fail on some matrix products: so they are asked about each kernel that has one, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from napkin.algebra.terms import is_read
 from napkin.algebra.tracer import active
+from napkin.derive.kernel import Kernel
 from napkin.errors import Refusal
 from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.storage import storage_type
@@ -32,11 +34,49 @@ from napkin.settings.best import in_order, unpriced
 from napkin.settings.choice import Choice
 from napkin.target import target_of
 
+T = TypeVar("T")
+
 MOST_COMPILED = 16
 """Settings of a kernel that the compiler is asked about, at most."""
 
+CUT_AGAIN = 8
+"""Kernels none of whose settings fit that are left out of a search, one after another, at most."""
+
 LEAST = 1024
 """Bytes that are counted for barriers and for reductions of few values across warps."""
+
+
+class Unfit(Refusal):
+    """No setting of a kernel fits, of those that are predicted to be the fastest.
+
+    Attributes:
+        kernel: the labelled kernel.
+    """
+
+    def __init__(self, k: PlannedKernel, said: str) -> None:
+        self.kernel = k.choice.kernel
+        most = f"no better are the {MOST_COMPILED} settings that are predicted to be the fastest"
+        nearest = "materialise an array that it computes on the way"
+        super().__init__("tile", k.name, f"{said}; {most}", nearest)
+
+
+def first_that_fits(found: Callable[[], T], leave_out: Callable[[Kernel], object]) -> T:
+    """What is `found`, after kernels none of whose settings fit were left out, each in turn.
+
+    Raises:
+        Refusal: nothing is found; where something was left out, why that was.
+    """
+    first: Unfit | None = None
+    for _ in range(CUT_AGAIN):
+        try:
+            return found()
+        except Unfit as why:
+            first = first or why
+            leave_out(why.kernel)
+        except Refusal as why:
+            raise first or why from None
+    assert first is not None
+    raise first
 
 
 def fitting(k: PlannedKernel) -> Choice:
@@ -44,7 +84,7 @@ def fitting(k: PlannedKernel) -> Choice:
     or does not compile, the first after it that fits.
 
     Raises:
-        Refusal: none of the first `MOST_COMPILED` fits.
+        Unfit: none of the first `MOST_COMPILED` does.
     """
     small = at_most(k) <= k.machine.shared_per_block and not multiplies(k.program)
     if small or not can_ask(k.machine):
@@ -60,12 +100,7 @@ def fitting(k: PlannedKernel) -> Choice:
             _tell(tried, said)
             if isinstance(taken, KernelError):
                 break  # fewer stages compile no better
-    raise Refusal(
-        "tile",
-        k.name,
-        f"{said}; no better are the {MOST_COMPILED} settings that are predicted to be the fastest",
-        "materialise an array that it computes on the way",
-    )
+    raise Unfit(k, said)
 
 
 def _tell(k: PlannedKernel, why: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from napkin.derive.kernel import Kernel
 from napkin.derive.rules.exact import is_small, read_exactly
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
@@ -118,6 +119,11 @@ class Pairs:
         known = diagram.check_sizes(own)
         search = frugal if self.keep == "least" else searched
         return search(diagram, known, self.memo.again())
+
+    def leave_out(self, kernel: Kernel) -> None:
+        """Search again, without kernels with the labels of one that no compiler takes."""
+        self.memo.leave_out(kernel)
+        self._found.clear()
 
     def chosen(self, kept: Kept) -> tuple[Searched, Searched]:
         """The forward and the backward.

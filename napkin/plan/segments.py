@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
+from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import handed
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
@@ -123,6 +124,13 @@ class Memo:
         made.room, made._before = room, len(self.known)
         made.short_only, made.effort = False, Effort()
         return made
+
+    def leave_out(self, kernel: Kernel) -> None:
+        """Search no more for kernels with the labels of one that no compiler takes."""
+        for known in self.known.values():
+            if any(c.kernel is kernel for c in known.choices):
+                known.search.leave_out(kernel)
+                known.__dict__.pop("launched", None)
 
     @property
     def bounds(self) -> list[str]:

@@ -18,6 +18,7 @@ from napkin.errors import InputError
 from napkin.gradient.gradient import backward
 from napkin.machine.machines import Machine
 from napkin.plan.derive import memo_of
+from napkin.plan.fitting import first_that_fits
 from napkin.plan.keeping import Candidate, Keep, Pairs
 from napkin.plan.plan import Plan
 
@@ -129,7 +130,9 @@ def training(
     pairs = Pairs(diagram, back, diagram.check_sizes(sizes or {}), memo, keep)
     kept = pairs.best()
     table = tuple(pairs.candidate(k, kept) for k in pairs.keepable)
-    ahead, behind = (found.fitted() for found in pairs.chosen(kept))
+    ahead, behind = first_that_fits(
+        lambda: [found.fitted() for found in pairs.chosen(kept)], pairs.leave_out
+    )
     return Training(ahead, behind, tuple(k.name for k in kept), table, keep)
 
 

@@ -387,6 +387,7 @@ class Cutting:
         heavy = self.points[i]
         later = [n for n in wanted if n is not heavy and self.level[n] == i]
         needed = {m for n in later for m in self.frontier.stored([n], i) or ()}
+        later = [n for n in later if n not in needed]  # as a cast that is read under other names
         before = {n for n in (*wanted, *needed) if j <= self.level[n] <= i} - set(later)
         first = [n for n in self.frontier.order if n in before]
         if first == wanted:

@@ -92,6 +92,14 @@ class Search:
         self.deterministic = deterministic
         self.terms = name, outputs, names, sizes
         self._priced: dict[Kernel, Iterator[Unpriced]] = {}
+        self._refused = set[object]()
+
+    def leave_out(self, kernel: Kernel) -> None:
+        """Leave out the ways with the labels of a kernel, which the compiler refuses."""
+        self._refused.add(_labels(kernel))
+        self.kernels = [k for k in self.kernels if _labels(k) not in self._refused]
+        for known in ("least", "_least", "fits", "best"):
+            self.__dict__.pop(known, None)
 
     @cached_property
     def least(self) -> float:
@@ -142,6 +150,7 @@ class Search:
         if not (asked := bool(ways)):
             ways = self._plain()
             ways += self._adding(ways, partial(adding_in_groups, *self.terms, self.machine))
+        ways = [w for w in ways if self._refused.isdisjoint(_labels(c.kernel) for c in w)]
         best = min([w for w in ways if _flat(w)] or ways, key=self._rank, default=())
         self._tell(ways, best, asked)
         return best

@@ -113,6 +113,7 @@ class Function:
         self, sizes: Mapping[str, int], dtype: str, machine: Machine, deterministic: bool
     ) -> Recipe:
         from napkin.plan.derive import derive, frugal, memo_of
+        from napkin.plan.fitting import first_that_fits
         from napkin.run.compile import start
 
         start()  # it loads while the search runs, whose winner it is asked about
@@ -121,7 +122,9 @@ class Function:
             return derive(*on, deterministic=deterministic).recipe
         memo = memo_of(machine, dtype, deterministic=deterministic)
         # A backward shares memory with what others keep.
-        return frugal(self.diagram, sizes, memo, WORTH).fitted().recipe
+        return first_that_fits(
+            lambda: frugal(self.diagram, sizes, memo, WORTH).fitted().recipe, memo.leave_out
+        )
 
     def results(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Empty tensors like the outputs, for a graph that is being captured, or on "meta".

@@ -51,3 +51,21 @@ def test_a_reading_at_computed_addresses_is_stored_before_it_is_read_again(diagr
     many = isinstance(found, tuple)
     for a, b in zip(found if many else (found,), wanted if many else (wanted,), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+@nk.diagram("q c, k c -> q s, p k", sizes=SIZES | {"s": 3, "p": 6})
+def compressed(x: nk.Array, y: nk.Array):
+    t = nk.contract(x, y, over="c")
+    kept = nk.compress(t, nk.neighborhood(3, queries="q", keys="k"), into="s")
+    return nk.softmax(kept, over="s"), nk.rename(t, q="p")
+
+
+def test_a_cast_that_is_read_under_other_names_is_stored_first() -> None:
+    """A softmax of what is compressed has it stored in float32, and that is renamed."""
+    plan = nk.derive(compressed, dtype="bf16")
+    rng = np.random.default_rng(0)
+    data = [
+        rng.integers(-2, 3, [SIZES[a] for a in n.axes]).astype(float) for n in compressed.inputs
+    ]
+    for found, wanted in zip(plan(*data), compressed.evaluate(*data), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-3)

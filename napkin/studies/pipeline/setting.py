@@ -121,7 +121,7 @@ def _along(kernel: Kernel, given: Mapping[str, int]) -> str:
     if not kernel.products:
         raise Refusal(
             "a pipeline", kernel.name, "it has no matrix product, so tensor cores have no part",
-            f"see what it costs to move: napkin cost {kernel.name}",
+            "run napkin cost in the place of napkin pipeline: that tells what it costs to move",
         )  # fmt: skip
     first = kernel.products[0]
     grouped = [a for a in first.rows if a in kernel.group]

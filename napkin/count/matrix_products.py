@@ -27,6 +27,16 @@ WARP_ROWS = 16
 COLUMNS = 256
 """The most columns of one (PTX ISA, wgmma)."""
 
+UNROLLED = ((4096, 1.0), (8192, 3.0), (math.inf, 31.0))
+"""Multiply-adds of a thread for one tile of a product in float32, at most, and how long they take
+then. Triton writes no loop for them, each is an instruction of 16 bytes, and caches of instructions
+hold some 128 KB: 4096 x 4096 x 128 takes 139 us with 4,096 of them, 327 us with 8,192, and 4,073 us
+with 16,384 (H200, Triton 3.6)."""
+
+FEW_VALUES = 32
+"""Values of a thread that count, at least: with fewer, sums of 128 products take up to 1.5 times as
+long as by their number, of 256 up to 24 times (H200, Triton 3.6)."""
+
 
 def team(machine: Machine) -> tuple[str, int]:
     """The threads that issue a matrix product together: a warp, or a warpgroup of four where its
@@ -183,8 +193,10 @@ def fed(
     dtype: str,
     tiles: Mapping[str, int],
     crossed: bool = False,
+    warps: int = 4,
 ) -> float:
-    """Times that a product in `dtype` takes for reading its operands, where multiplying takes 1.
+    """Times that a product in `dtype` takes for reading its operands, where multiplying takes 1; in
+    float32, for reading its instructions (`UNROLLED`).
 
     An instruction that a warpgroup issues reads its columns from shared memory for every
     `mma_rows` rows, and its rows, where they lie there, for every `COLUMNS` columns: with few
@@ -196,7 +208,11 @@ def fed(
     """
     rows, columns, gone = as_written(p, tiles)
     high = int(machine.granules["mma_rows"].value) if "mma_rows" in machine.granules else 0
-    if dtype == "fp32" or high < WARPGROUP_ROWS or rows < high:
+    if dtype == "fp32":
+        own = max(FEW_VALUES, rows * columns / (warps * machine.granules["warp"].value))
+        each = own * gone
+        return next(longer for most, longer in UNROLLED if each <= most)
+    if high < WARPGROUP_ROWS or rows < high:
         return 1.0
     turned = turns(p, tiles)
     crossed = crossed and not turned

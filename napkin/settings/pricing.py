@@ -32,8 +32,8 @@ WARPS = (1, 2, 4, 8)
 """Warps of a group whose every step waits for the one before: one warp has no barriers, and the
 gated delta rule takes 1,650 us with 1, 3,196 with 2, 5,444 with 4 in tiles of 16 rows (H100)."""
 
-FEWEST_WARPS = 4
-"""Warps of a group that multiplies, at least."""
+FEWEST_WARPS, MOST_WARPS = 4, 8
+"""Warps of a group that multiplies, at least and at most."""
 
 FEWEST = 128
 """Values of a group that multiplies nothing, at least: of fewer, threads of its 4 warps hold
@@ -105,6 +105,9 @@ class Pricing:
         of, asked = self.of, tiled.requests(DEEPEST)
         work, tail = tiled.work(FEWEST_WARPS)  # more of them compute as much, or some of it again
         multiplied, special = (work[pipe] - tail[pipe] for pipe in ("product", "special"))
+        if of.dtype == "fp32":  # but each of their threads multiplies less
+            more, last = tiled.work(MOST_WARPS)
+            multiplied = min(multiplied, more["product"] - last["product"])
         passing = (n for t, n in asked.crossing if t.direction != "read" or t.tensor in of.in_boxes)
         crossed = sum(passing)
         iterations = 0 if of.chained else tiled.iterations[0] * tiled.groups
@@ -153,7 +156,7 @@ class Pricing:
         budget = min(budget, most // 2) if self.of.computes else budget
         few = self.of.stepped and not live.products
         last = tiled.finishing_registers * 10 // 9 * budget // most if live.products else 0
-        every = WARPS if few else (FEWEST_WARPS, 8)
+        every = WARPS if few else (FEWEST_WARPS, MOST_WARPS)
         fit = (w for w in every if max(tiled.registers(w), last) <= w * budget)
         if (first := next(fit, None)) is None:
             return ()

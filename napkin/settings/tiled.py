@@ -241,7 +241,8 @@ class Tiled(Asked):
         and by several warps, too."""
         of = self.of
         # Else warps share what is multiplied, and none computes what another does.
-        known = warps if of.chained or of.continued or not of.live.products else min(warps, 1)
+        own = of.chained or of.continued or not of.live.products or of.dtype == "fp32"
+        known = warps if own else min(warps, 1)
         if known not in self._work:
             self._work[known] = self._worked(warps)
         return self._work[known]
@@ -258,7 +259,7 @@ class Tiled(Asked):
                 continue
             done = float(once * again[c.again])
             done = done if c.kernel is None else done * visited
-            done = done * lanes[c.axes] * self.of.slower[c.dtype] * self._fed(c)
+            done = done * lanes[c.axes] * self.of.slower[c.dtype] * self._fed(c, warps)
             results = c.sum.node.axes if c.pipe == "product" and c.sum else c.axes
             done *= copies.get(frozenset(results), 1)
             if spread and not c.tail:
@@ -307,13 +308,14 @@ class Tiled(Asked):
         read = any(set(axes) <= set(x.leaf.axes) for x in self.of.kernel.reads)
         return Spread.of(axes, self.tiles, warps, read)
 
-    def _fed(self, c: Count) -> float:
+    def _fed(self, c: Count, warps: int) -> float:
         """How long a product takes as its operands are read, in products that they do not hold up;
         1 of other operations."""
         if c.pipe != "product" or c.sum is None:
             return 1.0
         known = c.dtype if c.dtype in self.of.machine.dtypes else self.of.dtype
-        return fed(c.sum, self.of.machine, known, self.tiles, c.sum.node in self.of.crossed)
+        crossed = c.sum.node in self.of.crossed
+        return fed(c.sum, self.of.machine, known, self.tiles, crossed, warps)
 
     @cached_property
     def rows(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,7 @@ from napkin.lower.build import build
 from napkin.lower.dots import dot_of
 from napkin.lower.program import Program
 from napkin.machine.machines import Machine
-from napkin.settings.choice import Choice, Unpriced, in_rank
+from napkin.settings.choice import Choice, Unpriced, in_rank, most_over
 from napkin.settings.phrases import kernel_text
 from napkin.settings.pricing import Pricing
 from napkin.settings.tiles import MOST, Tiles
@@ -71,21 +72,31 @@ def best_tiles(
     dtype: str,
     machine: Machine,
     effort: Effort | None = None,
+    under: float = math.inf,
 ) -> Choice | None:
-    """The best tiles for a labelled kernel, or None if none fits."""
-    return next(in_order(unpriced(kernel, sizes, dtype, machine, effort)), None)
+    """The best tiles for a labelled kernel, or None if none fits.
+
+    Args:
+        under: seconds; None may be the answer, too, where the best tiles take as many or more.
+    """
+    most = under * most_over(kernel, kernel.sized(sizes))
+    return next(in_order(unpriced(kernel, sizes, dtype, machine, effort), most), None)
 
 
-def in_order(found: Iterable[Unpriced]) -> Iterator[Choice]:
+def in_order(found: Iterable[Unpriced], most: float = math.inf) -> Iterator[Choice]:
     """The settings of a labelled kernel whose operands fit, in the order of their rank, the best
     first (`napkin.plan.fitting` asks the compiler what it allocates beside operands).
 
     Tiles that must be flattened between loads and products come last, whatever their rank: Triton
     3.6 fails to compile some, and computes some wrongly where it stores them in boxes.
+
+    Args:
+        most: the first number of a rank, above which no more choices are wanted; while only such
+            tiles are found, others are looked for whatever their rank.
     """
     folded: list[Choice] = []
     last = -1
-    for i, choice in enumerate(in_rank(found)):
+    for i, choice in enumerate(in_rank(found, lambda: math.inf if folded else most)):
         program = program_of(choice)
         if flat(program):
             last = i

@@ -21,6 +21,7 @@ from napkin.plan.pieces import Pieces
 from napkin.plan.points import is_pointwise, points_of
 from napkin.plan.segments import Memo
 from napkin.plan.ways import SAME, Cut, Cutting, Way, named, preferred, simplest, too_long, way_text
+from napkin.settings.best import SPENT
 
 
 def cut(
@@ -33,6 +34,7 @@ def cut(
     at: Sequence[Node] | None = None,
     unfused: bool = False,
     under: float = math.inf,
+    most: int = SPENT,
 ) -> Cut | None:
     """Cut the terms of `outputs` into kernels for a machine.
 
@@ -42,11 +44,12 @@ def cut(
         unfused: cut after every point instead, but where what one computes exists in no memory, so
             that its readers are in its kernel.
         under: seconds; None is the answer where no cut can take less.
+        most: work after which no cut is tried beside one that is found (`Effort.work`).
 
     Raises:
         Refusal: some term has no kernel that fits the machine.
     """
-    term = _Term(name, outputs, names, sizes, memo, at, unfused)
+    term = _Term(name, outputs, names, sizes, memo, at, unfused, most)
     points = term.with_room(points_of(outputs, sizes))
     if at is not None:
         return term.among({*points, *at, *(o.node for o in outputs if is_pointwise(o.node))}, under)
@@ -62,12 +65,21 @@ def cut(
         change = changes(outputs, sizes, points, found)
         if change is None or term.with_room(change.points) != change.points:
             continue
+        if found and (why := memo.effort.over(most)):
+            _tell_left(change, names, why)
+            continue
         better = term.changed(change, found, under)
         if better:
             found, points = better, change.points
     if found is None and refused is not None:
         raise refused
     return found
+
+
+def _tell_left(change: Change, names: Mapping[Node, str], why: str) -> None:
+    """Report a change of the points that is not tried."""
+    if (tracer := active()) is not None:
+        tracer.dropped("points", change.text(names), why)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +93,7 @@ class _Term:
     memo: Memo
     at: Sequence[Node] | None
     unfused: bool
+    most: int
 
     def with_room(self, points: Set[Node]) -> Set[Node]:
         """The points but for those that may not lie in memory: each kernel that needs one computes
@@ -100,6 +113,9 @@ class _Term:
         fastest = math.inf
         for order in orders(self.outputs, points):
             frontier = Frontier(self.outputs, self.sizes, order, points, self.unfused)
+            if found and (why := self.memo.effort.over(self.most)):
+                self._tell_left(frontier, why)
+                continue
             pieces = Pieces(self.name, self.outputs, self.names, frontier, self.memo)
             cutting = Cutting(pieces, self.at, min(under, fastest))
             try:
@@ -139,6 +155,11 @@ class _Term:
 
     def _order(self, frontier: Frontier) -> str:
         return f"points in the order {', '.join(named(frontier.points, self.names))}"
+
+    def _tell_left(self, frontier: Frontier, why: str) -> None:
+        """Report an order that is not tried."""
+        if (tracer := active()) is not None:
+            tracer.dropped("order", self._order(frontier), why)
 
     def _tell_slow_order(self, frontier: Frontier, least: float, most: float) -> None:
         """Report an order whose cuts take too long at their least."""

@@ -31,6 +31,7 @@ from napkin.plan.steps import kernel_moves
 from napkin.plan.storing import check_materialised, check_stored, materialised
 from napkin.plan.tuned import remembered
 from napkin.plan.ways import Cut
+from napkin.settings.best import AS_IT_IS, SPENT
 from napkin.timing.least_time import at_least
 
 
@@ -277,7 +278,8 @@ def _refactored(
     """
     found, refused = None, None
     try:
-        found = cut(name, ready.outputs, ready.names, known, memo, under=under)
+        own = name, ready.outputs, ready.names, known, memo
+        found = cut(*own, under=under, most=AS_IT_IS)
     except Refusal as why:
         refused = why
     while True:
@@ -313,6 +315,9 @@ def _best_refactored(
     for other in refactorings(term.outputs, term.names, sizes, done):
         if (tracer := active()) is not None:
             tracer.began(f"the term with {other.law}", other)
+        if under < math.inf and (why := memo.effort.over(SPENT)):
+            _tell_left(other, why)
+            continue
         sized = _sized(sizes, [other])
         way = None
         with suppress(Refusal):
@@ -321,6 +326,12 @@ def _best_refactored(
     _tell_refactored(found, under)
     fits = [(other, way) for other, way in found if way]
     return min(fits, key=lambda f: f[1].seconds, default=None)
+
+
+def _tell_left(other: Refactored, why: str) -> None:
+    """Report a term that is not tried."""
+    if (tracer := active()) is not None:
+        tracer.dropped("term", other.law, why)
 
 
 def _tell_refactored(found: Sequence[tuple[Refactored, Cut | None]], under: float) -> None:

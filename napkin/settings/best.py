@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from napkin.algebra.tracer import active
 from napkin.count.shares import positions
@@ -29,6 +29,21 @@ PRICED = 14_000
 FEW = 40
 """Settings of a kernel that are priced then, about."""
 
+BEGUN = 10
+"""Settings that take as long to price as a kernel takes to label, or to count at any tiles."""
+
+NARROW = 24_000
+"""Work of one diagram after which further kernels are tried in few numbers of parts (see
+`Effort.work`). Diagrams of `diagrams/` take 20,180 at most; 1,000 take about 0.2 seconds."""
+
+AS_IT_IS = 26_000
+"""Work after which a search that has found a cut of a term as it is tries no other order of points
+and no other points for it. What is left of `SPENT` is for other terms: those gain more (gradients
+of random programs that are over it: up to 20 %)."""
+
+SPENT = 34_000
+"""Work after which a search that has found a cut tries no other order, points or term."""
+
 COUNTED = 2**26
 """Positions of arrays that count visited chunks, over the settings of one kernel, about: these take
 some 3 seconds."""
@@ -42,9 +57,41 @@ BOUNDED = (
 
 @dataclass
 class Effort:
-    """How many settings a search has priced."""
+    """What a search has done.
+
+    Attributes:
+        priced: settings.
+        begun: kernels that are labelled, and labelled ones of which settings are priced.
+        thinned: whether some kernel was tried in fewer numbers of parts than may pay.
+        stopped: the amounts of work after which some cut was not tried.
+    """
 
     priced: int = 0
+    begun: int = 0
+    thinned: bool = False
+    stopped: set[int] = field(default_factory=set[int])
+
+    @property
+    def work(self) -> int:
+        """All of it, in settings that take as long to price: counts, so that one diagram has one
+        plan on every computer."""
+        return self.priced + BEGUN * self.begun
+
+    def thin(self, numbers: list[int]) -> list[int]:
+        """The numbers of parts that are worth a try: of many, those in the middle and at the end
+        once more work is done than `NARROW`."""
+        if self.work < NARROW or len(numbers) <= 2:
+            return numbers
+        self.thinned = True
+        return [numbers[(len(numbers) - 1) // 2], numbers[-1]]
+
+    def over(self, most: int) -> str:
+        """Why a search that has found a cut tries no other, after more work than is given; empty
+        where it does."""
+        if self.work < most:
+            return ""
+        self.stopped.add(most)
+        return f"the search is bounded: the work of {most:,} settings is done"
 
     @property
     def bounded(self) -> bool:
@@ -123,6 +170,7 @@ def unpriced(
     """
     effort = effort or Effort()
     known = kernel.sized(sizes)
+    effort.begun += 1
     tiles = Tiles(kernel, known, most=effort.most(positions(kernel, known)))
     settings = tiles.settings()
     if tiles.left_out and (tracer := active()) is not None:

@@ -61,6 +61,7 @@ differ in their last bits."""
 HAIR = 1 + 1e-9
 """Times a bound that rounding does not reach."""
 
+
 class Search:
     """The ways to run a term as one kernel, or as one that folds parts of its streamed axis and one
     that merges them; each is tried when the answer needs it.
@@ -88,6 +89,7 @@ class Search:
         self.outputs, self.sizes, self.dtype, self.machine = outputs, sizes, dtype, machine
         self.parts = parts or {}
         self.kernels = list(labellings(name, outputs, names, sizes, dtype))
+        self.effort.begun += len(self.kernels)
         self.deterministic = deterministic
         self.terms = name, outputs, names, sizes
         self._priced: dict[Kernel, Iterator[Unpriced]] = {}
@@ -205,7 +207,7 @@ class Search:
             return self._of_pairs(in_blocks(kernel, sizes), math.inf)
         most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
         may_pay = most > 2 * at_least(machine, 0)
-        parts = part_numbers(whole, sizes, machine) if may_pay else []
+        parts = self.effort.thin(part_numbers(whole, sizes, machine)) if may_pay else []
         runs = runs_of(whole, sizes, machine) if may_pay else []
         pairs = itertools.chain(
             in_parts(kernel, sizes, parts),
@@ -213,8 +215,9 @@ class Search:
             in_runs(kernel, sizes, runs),
         )
         own = self._bar([(whole,)])
-        # The fastest of these says below what groups that add may pay.
-        found = [(whole,), *self._of_pairs(pairs, most, min(own, bar) if self.deterministic else own)]
+        # Where groups may add, the fastest of these says below what that pays.
+        behind = min(own, bar) if self.deterministic else own
+        found = [(whole,), *self._of_pairs(pairs, most, behind)]
         return found + self._adding(found, partial(adding_in_parts, kernel, sizes, parts), bar)
 
     def _adding(

@@ -21,7 +21,6 @@ from napkin.plan.pieces import Pieces
 from napkin.plan.points import is_pointwise, points_of
 from napkin.plan.segments import Memo
 from napkin.plan.ways import SAME, Cut, Cutting, Way, named, preferred, simplest, too_long, way_text
-from napkin.settings.best import SPENT
 
 
 def cut(
@@ -34,7 +33,7 @@ def cut(
     at: Sequence[Node] | None = None,
     unfused: bool = False,
     under: float = math.inf,
-    most: int = SPENT,
+    as_it_is: bool = False,
 ) -> Cut | None:
     """Cut the terms of `outputs` into kernels for a machine.
 
@@ -44,12 +43,12 @@ def cut(
         unfused: cut after every point instead, but where what one computes exists in no memory, so
             that its readers are in its kernel.
         under: seconds; None is the answer where no cut can take less.
-        most: work after which no cut is tried beside one that is found (`Effort.work`).
+        as_it_is: whether other terms are tried after this one, to which some work is left.
 
     Raises:
         Refusal: some term has no kernel that fits the machine.
     """
-    term = _Term(name, outputs, names, sizes, memo, at, unfused, most)
+    term = _Term(name, outputs, names, sizes, memo, at, unfused, as_it_is)
     points = term.with_room(points_of(outputs, sizes))
     if at is not None:
         return term.among({*points, *at, *(o.node for o in outputs if is_pointwise(o.node))}, under)
@@ -65,7 +64,7 @@ def cut(
         change = changes(outputs, sizes, points, found)
         if change is None or term.with_room(change.points) != change.points:
             continue
-        if found and (why := memo.effort.over(most)):
+        if found and (why := memo.effort.over(as_it_is)):
             _tell_left(change, names, why)
             continue
         better = term.changed(change, found, under)
@@ -93,7 +92,7 @@ class _Term:
     memo: Memo
     at: Sequence[Node] | None
     unfused: bool
-    most: int
+    as_it_is: bool
 
     def with_room(self, points: Set[Node]) -> Set[Node]:
         """The points but for those that may not lie in memory: each kernel that needs one computes
@@ -113,11 +112,11 @@ class _Term:
         fastest = math.inf
         for order in orders(self.outputs, points):
             frontier = Frontier(self.outputs, self.sizes, order, points, self.unfused)
-            if found and (why := self.memo.effort.over(self.most)):
+            if found and (why := self.memo.effort.over(self.as_it_is)):
                 self._tell_left(frontier, why)
                 continue
             pieces = Pieces(self.name, self.outputs, self.names, frontier, self.memo)
-            cutting = Cutting(pieces, self.at, min(under, fastest))
+            cutting = Cutting(pieces, self.at, min(under, fastest), self.as_it_is)
             try:
                 cutting.check()
                 if cutting.least < under and cutting.least <= fastest * SAME:

@@ -31,7 +31,6 @@ from napkin.plan.steps import kernel_moves
 from napkin.plan.storing import check_materialised, check_stored, materialised
 from napkin.plan.tuned import remembered
 from napkin.plan.ways import Cut
-from napkin.settings.best import AS_IT_IS, SPENT
 from napkin.timing.least_time import at_least
 
 
@@ -279,10 +278,11 @@ def _refactored(
     found, refused = None, None
     try:
         own = name, ready.outputs, ready.names, known, memo
-        found = cut(*own, under=under, most=AS_IT_IS)
+        found = cut(*own, under=under, as_it_is=True)
     except Refusal as why:
         refused = why
     while True:
+        memo.effort.begins_others()
         now, under = rewritten[-1] if rewritten else ready, found.seconds if found else under
         sizes = _sized(known, rewritten)
         best = _best_refactored(name, now, sizes, memo, under, [t.made for t in rewritten])
@@ -315,7 +315,7 @@ def _best_refactored(
     for other in refactorings(term.outputs, term.names, sizes, done):
         if (tracer := active()) is not None:
             tracer.began(f"the term with {other.law}", other)
-        if under < math.inf and (why := memo.effort.over(SPENT)):
+        if under < math.inf and (why := memo.effort.over()):
             _tell_left(other, why)
             continue
         sized = _sized(sizes, [other])

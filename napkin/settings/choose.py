@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 
 from napkin.algebra.contraction import MIN_DOT
 from napkin.algebra.tracer import active, times
@@ -297,7 +297,12 @@ def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
 
 def _flat(choices: Sequence[Choice]) -> bool:
     """Whether every product of some kernels takes tiles of two dimensions as they are."""
-    return all(flat(program_of(c)) for c in choices)
+    return all(map(_is_flat, choices))
+
+
+@lru_cache(maxsize=256)
+def _is_flat(choice: Choice) -> bool:
+    return flat(program_of(choice))
 
 
 def _kind(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> str:

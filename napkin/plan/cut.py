@@ -33,6 +33,7 @@ def cut(
     at: Sequence[Node] | None = None,
     unfused: bool = False,
     under: float = math.inf,
+    as_it_is: bool = False,
 ) -> Cut | None:
     """Cut the terms of `outputs` into kernels for a machine.
 
@@ -42,11 +43,12 @@ def cut(
         unfused: cut after every point instead, but where what one computes exists in no memory, so
             that its readers are in its kernel.
         under: seconds; None is the answer where no cut can take less.
+        as_it_is: whether other terms are tried after this one, to which some work is left.
 
     Raises:
         Refusal: some term has no kernel that fits the machine.
     """
-    term = _Term(name, outputs, names, sizes, memo, at, unfused)
+    term = _Term(name, outputs, names, sizes, memo, at, unfused, as_it_is)
     points = term.with_room(points_of(outputs, sizes))
     if at is not None:
         return term.among({*points, *at, *(o.node for o in outputs if is_pointwise(o.node))}, under)
@@ -62,12 +64,21 @@ def cut(
         change = changes(outputs, sizes, points, found)
         if change is None or term.with_room(change.points) != change.points:
             continue
+        if found and (why := memo.effort.over(as_it_is)):
+            _tell_left(change, names, why)
+            continue
         better = term.changed(change, found, under)
         if better:
             found, points = better, change.points
     if found is None and refused is not None:
         raise refused
     return found
+
+
+def _tell_left(change: Change, names: Mapping[Node, str], why: str) -> None:
+    """Report a change of the points that is not tried."""
+    if (tracer := active()) is not None:
+        tracer.dropped("points", change.text(names), why)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +92,7 @@ class _Term:
     memo: Memo
     at: Sequence[Node] | None
     unfused: bool
+    as_it_is: bool
 
     def with_room(self, points: Set[Node]) -> Set[Node]:
         """The points but for those that may not lie in memory: each kernel that needs one computes
@@ -100,8 +112,11 @@ class _Term:
         fastest = math.inf
         for order in orders(self.outputs, points):
             frontier = Frontier(self.outputs, self.sizes, order, points, self.unfused)
+            if found and (why := self.memo.effort.over(self.as_it_is)):
+                self._tell_left(frontier, why)
+                continue
             pieces = Pieces(self.name, self.outputs, self.names, frontier, self.memo)
-            cutting = Cutting(pieces, self.at, min(under, fastest))
+            cutting = Cutting(pieces, self.at, min(under, fastest), self.as_it_is)
             try:
                 cutting.check()
                 if cutting.least < under and cutting.least <= fastest * SAME:
@@ -139,6 +154,11 @@ class _Term:
 
     def _order(self, frontier: Frontier) -> str:
         return f"points in the order {', '.join(named(frontier.points, self.names))}"
+
+    def _tell_left(self, frontier: Frontier, why: str) -> None:
+        """Report an order that is not tried."""
+        if (tracer := active()) is not None:
+            tracer.dropped("order", self._order(frontier), why)
 
     def _tell_slow_order(self, frontier: Frontier, least: float, most: float) -> None:
         """Report an order whose cuts take too long at their least."""

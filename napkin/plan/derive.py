@@ -282,10 +282,12 @@ def _refactored(
     """
     found, refused = None, None
     try:
-        found = cut(name, ready.outputs, ready.names, known, memo, under=under)
+        own = name, ready.outputs, ready.names, known, memo
+        found = cut(*own, under=under, as_it_is=True)
     except Refusal as why:
         refused = why
     while True:
+        memo.effort.begins_others()
         now, under = rewritten[-1] if rewritten else ready, found.seconds if found else under
         sizes = _sized(known, rewritten)
         best = _best_refactored(name, now, sizes, memo, under, [t.made for t in rewritten])
@@ -318,6 +320,9 @@ def _best_refactored(
     for other in refactorings(term.outputs, term.names, sizes, done):
         if (tracer := active()) is not None:
             tracer.began(f"the term with {other.law}", other)
+        if under < math.inf and (why := memo.effort.over()):
+            _tell_left(other, why)
+            continue
         sized = _sized(sizes, [other])
         way = None
         with suppress(Refusal):
@@ -326,6 +331,12 @@ def _best_refactored(
     _tell_refactored(found, under)
     fits = [(other, way) for other, way in found if way]
     return min(fits, key=lambda f: f[1].seconds, default=None)
+
+
+def _tell_left(other: Refactored, why: str) -> None:
+    """Report a term that is not tried."""
+    if (tracer := active()) is not None:
+        tracer.dropped("term", other.law, why)
 
 
 def _tell_refactored(found: Sequence[tuple[Refactored, Cut | None]], under: float) -> None:

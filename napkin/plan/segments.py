@@ -14,7 +14,7 @@ from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import array_bytes, own_type
 from napkin.machine.machines import Machine
-from napkin.settings.best import FEW, PRICED, Effort
+from napkin.settings.best import FEW, NARROW, PRICED, SPENT, Effort
 from napkin.settings.choice import Choice
 from napkin.settings.choose import Search
 from napkin.settings.specialised import launched
@@ -97,7 +97,7 @@ class Memo:
         room: the most bytes that an array between two kernels may have.
         known: by the key of its form, how to run a segment.
         short_only: whether some segment was left out, as `IN_FULL` were known.
-        effort: how many settings of kernels are priced.
+        effort: what the search has done.
     """
 
     def __init__(
@@ -141,6 +141,14 @@ class Memo:
             out.append(f"after {IN_FULL} kernels, {only}")
         if self.effort.bounded:
             out.append(f"after {PRICED:,} settings, about {FEW} of each further kernel were priced")
+        if self.effort.thinned:
+            work = f"after the work of {NARROW:,} settings"
+            out.append(f"{work}, further kernels were tried in two numbers of parts")
+        for work in sorted(self.effort.stopped):
+            what = (
+                "order, points or term" if work >= SPENT else "order or points for the term as is"
+            )
+            out.append(f"after the work of {work:,} settings, no other {what} was tried")
         return out
 
     def has_room(self, n: Node, sizes: Mapping[str, int]) -> bool:

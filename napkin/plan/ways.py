@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from napkin.algebra.tracer import active, times
 from napkin.derive.rules.part import handed
@@ -51,11 +52,6 @@ def named(points: Sequence[Node], names: Mapping[Node, str]) -> list[str]:
     """The names of points, of those that a cast stores otherwise the cast's."""
     known = {unstored(n): name for n, name in names.items()}
     return [known.get(n, n.op) for n in points]
-
-
-def _axes(n: Node) -> tuple[str, ...]:
-    """The axes of the term that a node reduces, or its own where it reads none."""
-    return n.args[0].axes if n.args else n.axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +143,10 @@ class Cutting:
         pieces: Pieces,
         at: Sequence[Node] | None = None,
         under: float = math.inf,
+        as_it_is: bool = False,
     ) -> None:
+        # Why no more kernels are priced, where another cut is known.
+        self._over = partial(pieces.memo.effort.over, as_it_is) if under < math.inf else str
         self.frontier, self.pieces = (frontier := pieces.frontier), pieces
         self.points, self.level, self.results = frontier.points, frontier.level, frontier.results
         self._forced = None if at is None else {self.level[n] for n in at}
@@ -235,6 +234,9 @@ class Cutting:
             if before is None or before.seconds + o.segment.least > most:
                 self._tell_slow(o, end, before, most)
                 continue
+            if why := self._over():
+                self._tell(o, end, why)
+                continue
             pieces = o.segment.pieces
             if pieces or not o.segment.runs:
                 seconds = before.seconds + sum(p.seconds for p in pieces)
@@ -270,8 +272,6 @@ class Cutting:
                 self._tell(o, end, too_long(o.least, most))
 
     def _tell_slow(self, o: _Option, end: int, before: Way | None, most: float) -> None:
-        if active() is None:
-            return
         why = "what comes before has no kernels that fit or pay"
         if before is not None:
             why = too_long(before.seconds + o.segment.least, most)
@@ -308,6 +308,7 @@ class Cutting:
 
     def _refusal(self, at: int) -> Refusal:
         stuck = self.points[at]
+        own = stuck.args[0] if stuck.args else stuck
         read = self.frontier.moved_within(min(self._begins(at)), at)
         moved = ", ".join(self.pieces.names[n] for n in read if n in self.pieces.names)
         if self._forced is not None and moved:
@@ -321,7 +322,7 @@ class Cutting:
         return Refusal(
             f"derive {self.pieces.name} for {self.pieces.memo.machine.name}",
             self.pieces.names.get(stuck, stuck.op),
-            f"no labelling of {stuck.op} over axes '{' '.join(_axes(stuck))}' at these sizes "
+            f"no labelling of {stuck.op} over axes '{' '.join(own.axes)}' at these sizes "
             "fits the registers and shared memory of one group",
             f"make {self._whole(at) or 'the axes that are held whole'} smaller, or cut them in two "
             "by hand",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from napkin.algebra.tracer import active
 from napkin.count.shares import positions
@@ -13,7 +14,7 @@ from napkin.lower.build import build
 from napkin.lower.dots import dot_of
 from napkin.lower.program import Program
 from napkin.machine.machines import Machine
-from napkin.settings.choice import Choice, Unpriced, in_rank
+from napkin.settings.choice import Choice, Unpriced, in_rank, most_over
 from napkin.settings.phrases import kernel_text
 from napkin.settings.pricing import Pricing
 from napkin.settings.tiles import MOST, Tiles
@@ -28,6 +29,25 @@ PRICED = 14_000
 FEW = 40
 """Settings of a kernel that are priced then, about."""
 
+BEGUN = 10
+"""Settings that take as long to price as a kernel takes to label, or to count at any tiles."""
+
+NARROW = 21_000
+"""Work of one diagram after which further kernels are tried in few numbers of parts (see
+`Effort.work`). Diagrams of `diagrams/` take 20,180 at most; 1,000 take 0.2 to 0.3 seconds."""
+
+AS_IT_IS = 23_000
+"""Work after which a search that has found a cut of a term as it is tries no other order of points
+and no other points for it: other terms gain more (of 14 gradients of random programs that are over
+it, two take 0.79 and 0.87 of the time)."""
+
+SPENT = 28_000
+"""Work after which a search that has found a cut tries no other order, points or term."""
+
+OTHERS = 5_000
+"""Work that is left for other terms, however much the best one took: one can take a ten-thousandth
+of the time (of chains of products)."""
+
 COUNTED = 2**26
 """Positions of arrays that count visited chunks, over the settings of one kernel, about: these take
 some 3 seconds."""
@@ -41,9 +61,48 @@ BOUNDED = (
 
 @dataclass
 class Effort:
-    """How many settings a search has priced."""
+    """What a search has done.
+
+    Attributes:
+        priced: settings.
+        begun: kernels that are labelled, and labelled ones of which settings are priced.
+        others: the work after which terms beside the best one are tried.
+        thinned: whether some kernel was tried in fewer numbers of parts than may pay.
+        stopped: the amounts of work after which some cut was not tried.
+    """
 
     priced: int = 0
+    begun: int = 0
+    others: int = 0
+    thinned: bool = False
+    stopped: set[int] = field(default_factory=set[int])
+
+    @property
+    def work(self) -> int:
+        """All of it, in settings that take as long to price: counts, so that one diagram has one
+        plan on every computer."""
+        return self.priced + BEGUN * self.begun
+
+    def thin(self, numbers: list[int]) -> list[int]:
+        """The numbers of parts that are worth a try: of many, those in the middle and at the end
+        once more work is done than `NARROW`."""
+        if self.work < NARROW or len(numbers) <= 2:
+            return numbers
+        self.thinned = True
+        return [numbers[(len(numbers) - 1) // 2], numbers[-1]]
+
+    def begins_others(self) -> None:
+        """The best term so far is known, and others are tried."""
+        self.others = self.work
+
+    def over(self, as_it_is: bool = False) -> str:
+        """Why a search that has found a cut, of a term `as_it_is` or of another, tries no other;
+        empty where it does."""
+        most = AS_IT_IS if as_it_is else max(SPENT, self.others + OTHERS)
+        if self.work < most:
+            return ""
+        self.stopped.add(most)
+        return f"the search is bounded: the work of {most:,} settings is done"
 
     @property
     def bounded(self) -> bool:
@@ -71,21 +130,31 @@ def best_tiles(
     dtype: str,
     machine: Machine,
     effort: Effort | None = None,
+    under: float = math.inf,
 ) -> Choice | None:
-    """The best tiles for a labelled kernel, or None if none fits."""
-    return next(in_order(unpriced(kernel, sizes, dtype, machine, effort)), None)
+    """The best tiles for a labelled kernel, or None if none fits.
+
+    Args:
+        under: seconds; None may be the answer, too, where the best tiles take as many or more.
+    """
+    most = under * most_over(kernel, kernel.sized(sizes))
+    return next(in_order(unpriced(kernel, sizes, dtype, machine, effort), most), None)
 
 
-def in_order(found: Iterable[Unpriced]) -> Iterator[Choice]:
+def in_order(found: Iterable[Unpriced], most: float = math.inf) -> Iterator[Choice]:
     """The settings of a labelled kernel whose operands fit, in the order of their rank, the best
     first (`napkin.plan.fitting` asks the compiler what it allocates beside operands).
 
     Tiles that must be flattened between loads and products come last, whatever their rank: Triton
     3.6 fails to compile some, and computes some wrongly where it stores them in boxes.
+
+    Args:
+        most: the first number of a rank, above which no more choices are wanted; while only such
+            tiles are found, others are looked for whatever their rank.
     """
     folded: list[Choice] = []
     last = -1
-    for i, choice in enumerate(in_rank(found)):
+    for i, choice in enumerate(in_rank(found, lambda: math.inf if folded else most)):
         program = program_of(choice)
         if flat(program):
             last = i
@@ -112,6 +181,7 @@ def unpriced(
     """
     effort = effort or Effort()
     known = kernel.sized(sizes)
+    effort.begun += 1
     tiles = Tiles(kernel, known, most=effort.most(positions(kernel, known)))
     settings = tiles.settings()
     if tiles.left_out and (tracer := active()) is not None:

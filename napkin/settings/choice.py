@@ -24,6 +24,10 @@ ROW_DOUBT = 0.03
 100, and 93 to 127 (H100)."""
 
 
+ROUNDED = 0.99
+"""The first number of a rank over its seconds, at least (see `Choice.rank`)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Choice:
     """Labels and schedule of one kernel, with what they are predicted to cost.
@@ -79,6 +83,12 @@ def iterations_of(kernel: Kernel, sizes: Mapping[str, int], tiles: Mapping[str, 
     return max(1.0, whole / chunk)
 
 
+def most_over(kernel: Kernel, sizes: Mapping[str, int]) -> float:
+    """The first number of a rank over its seconds, at most (see `Choice.rank`)."""
+    longest = math.prod([sizes[a] for a in kernel.stream.axes])
+    return max(1, longest) ** max(DOUBT, ROW_DOUBT) / ROUNDED
+
+
 @dataclass(frozen=True, eq=False)
 class Unpriced:
     """Tiles at which a kernel may fit.
@@ -105,14 +115,22 @@ class Unpriced:
             yield from [part] if isinstance(part, Choice) else part.choices
 
 
-def in_rank(found: Iterable[Unpriced]) -> Iterator[Choice]:
+def in_rank(
+    found: Iterable[Unpriced], most: Callable[[], float] = lambda: math.inf
+) -> Iterator[Choice]:
     """The choices in the order of their ranks, of equal ones the first; what cannot be next is not
-    looked at."""
+    looked at.
+
+    Args:
+        most: gives the first number of a rank, above which no more choices are wanted.
+    """
     heap: list[tuple[tuple[float, ...], tuple[int, ...], Unpriced | Choice]]
     heap = [(u.least, (i,), u) for i, u in enumerate(found)]
     heapq.heapify(heap)
     while heap:
-        _, place, next_ = heapq.heappop(heap)
+        rank, place, next_ = heapq.heappop(heap)
+        if rank[0] > most():
+            return
         if isinstance(next_, Choice):
             yield next_
             continue

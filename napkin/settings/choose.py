@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 
 from napkin.algebra.contraction import MIN_DOT
 from napkin.algebra.tracer import active, times
@@ -29,7 +29,7 @@ from napkin.settings.best import (
     program_of,
     unpriced,
 )
-from napkin.settings.choice import Choice, Unpriced
+from napkin.settings.choice import ROUNDED, Choice, Unpriced
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
 from napkin.settings.pairs import (
@@ -58,8 +58,8 @@ ADDS = 0.9
 """Share of the predicted time of other ways below which groups add in memory: then two runs may
 differ in their last bits."""
 
-ROUNDED = 0.99
-"""A setting's rank over its seconds, at least (see `Choice.rank`)."""
+HAIR = 1 + 1e-9
+"""Times a bound that rounding does not reach."""
 
 
 class Search:
@@ -89,6 +89,7 @@ class Search:
         self.outputs, self.sizes, self.dtype, self.machine = outputs, sizes, dtype, machine
         self.parts = parts or {}
         self.kernels = list(labellings(name, outputs, names, sizes, dtype))
+        self.effort.begun += len(self.kernels)
         self.deterministic = deterministic
         self.terms = name, outputs, names, sizes
         self._priced: dict[Kernel, Iterator[Unpriced]] = {}
@@ -186,16 +187,27 @@ class Search:
         """The ways for which no number of parts is asked; none of a kernel that takes longer, at
         its least, than another's products do that take tiles as they are."""
         found: dict[Kernel, list[tuple[Choice, ...]]] = {}
-        fastest = math.inf
+        fastest = bar = math.inf
         for kernel in sorted(self.kernels, key=self._least.__getitem__):
             if self._least[kernel] * ROUNDED <= fastest and not self._in_parts(kernel):
-                found[kernel] = self._of(kernel)
+                found[kernel] = self._of(kernel, bar)
                 ranks = (_rank(w)[0] for w in found[kernel] if _flat(w))
                 fastest = min(fastest, *ranks, math.inf)
+                bar = self._bar(found[kernel], bar)
         return [w for k in self.kernels for w in found.get(k, [])]
 
-    def _of(self, kernel: Kernel) -> list[tuple[Choice, ...]]:
-        """The best tiles of a labelled kernel, and those of its parts where that may pay."""
+    def _bar(self, ways: Iterable[Sequence[Choice]], bar: float = math.inf) -> float:
+        """Seconds from which on a way is behind one of these in `best`, or behind another that is
+        known to set `bar`."""
+        flat = (w for w in ways if _flat(w))
+        return min([bar, *(HAIR * max(self._rank(w)[0] / ROUNDED, _seconds(w)) for w in flat)])
+
+    def _of(self, kernel: Kernel, bar: float) -> list[tuple[Choice, ...]]:
+        """The best tiles of a labelled kernel, and those of its parts where that may pay.
+
+        Args:
+            bar: seconds from which on a way is behind those of other kernels.
+        """
         sizes, machine = self.sizes, self.machine
         whole = self._best_tiles(kernel)
         if kernel.stream.axis in self.parts:
@@ -204,33 +216,49 @@ class Search:
             return self._of_pairs(in_blocks(kernel, sizes), math.inf)
         most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
         may_pay = most > 2 * at_least(machine, 0)
-        parts = part_numbers(whole, sizes, machine) if may_pay else []
+        parts = self.effort.thin(part_numbers(whole, sizes, machine)) if may_pay else []
         runs = runs_of(whole, sizes, machine) if may_pay else []
         pairs = itertools.chain(
             in_parts(kernel, sizes, parts),
             in_blocks(kernel, sizes),
             in_runs(kernel, sizes, runs),
         )
-        found = [(whole,), *self._of_pairs(pairs, most)]
-        return found + self._adding(found, partial(adding_in_parts, kernel, sizes, parts))
+        own = self._bar([(whole,)])
+        # Where groups may add, the fastest of these says below what that pays.
+        behind = min(own, bar) if self.deterministic else own
+        found = [(whole,), *self._of_pairs(pairs, most, behind)]
+        return found + self._adding(found, partial(adding_in_parts, kernel, sizes, parts), bar)
 
     def _adding(
-        self, ways: Sequence[tuple[Choice, ...]], pairs: Callable[[float], Iterable[Pair]]
+        self,
+        ways: Sequence[tuple[Choice, ...]],
+        pairs: Callable[[float], Iterable[Pair]],
+        bar: float = math.inf,
     ) -> list[tuple[Choice, ...]]:
         """The ways whose groups add in memory and that take clearly less than others.
 
         Args:
             pairs: gives kernels that may take less than so many seconds.
+            bar: seconds from which on a way is behind others, beside these.
         """
         if self.deterministic:
             return []
         most = ADDS * min(map(_seconds, ways), default=math.inf)
-        return self._of_pairs(pairs(most), most)
+        return self._of_pairs(pairs(most), most, self._bar(ways, bar))
 
-    def _of_pairs(self, pairs: Iterable[Pair], most: float) -> list[tuple[Choice, ...]]:
-        """The best tiles of pairs of kernels that take less than `most` seconds together."""
-        found = (best_of_both(p, self.dtype, self.machine, most, self.effort) for p in pairs)
-        return [f for f in found if f is not None]
+    def _of_pairs(
+        self, pairs: Iterable[Pair], most: float, bar: float = math.inf
+    ) -> list[tuple[Choice, ...]]:
+        """The best tiles of pairs of kernels that take less than `most` seconds together, and that
+        are behind neither each other nor what sets `bar`."""
+        found: list[tuple[Choice, ...]] = []
+        for pair in pairs:
+            under = min(most, bar)
+            both = best_of_both(pair, self.dtype, self.machine, under, self.effort)
+            if both is not None:
+                found.append(both)
+                bar = self._bar([both], bar)
+        return found
 
 
 def _labels(kernel: Kernel) -> object:
@@ -278,7 +306,12 @@ def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
 
 def _flat(choices: Sequence[Choice]) -> bool:
     """Whether every product of some kernels takes tiles of two dimensions as they are."""
-    return all(flat(program_of(c)) for c in choices)
+    return all(map(_is_flat, choices))
+
+
+@lru_cache(maxsize=256)
+def _is_flat(choice: Choice) -> bool:
+    return flat(program_of(choice))
 
 
 def _kind(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> str:

@@ -24,7 +24,7 @@ from napkin.settings.choice import Choice
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import may_fit
 from napkin.settings.phrases import kernel_text
-from napkin.settings.specialised import launched
+from napkin.settings.specialised import launched, may_specialise
 from napkin.settings.tiles import MAX_GROUP
 from napkin.timing.least_time import at_least
 
@@ -189,6 +189,12 @@ def _depths(kernel: Kernel, sizes: Mapping[str, int]) -> list[str]:
     return list(found)
 
 
+def _alone(pair: Pair, dtype: str, machine: Machine, most: float) -> float:
+    """Seconds that the first kernel may take as groups by themselves, for it to take `most`: any,
+    where it may run as warpgroups."""
+    return math.inf if may_specialise(pair.folding, dtype, machine) else most
+
+
 def best_of_both(
     pair: Pair, dtype: str, machine: Machine, most: float, effort: Effort
 ) -> tuple[Choice, Choice] | None:
@@ -197,10 +203,10 @@ def best_of_both(
     on = pair.sizes, dtype, machine
     merging = least_seconds(pair.merging, *on)
     if least_seconds(pair.folding, *on) + merging < most:
-        first = best_tiles(pair.folding, *on, effort)
+        first = best_tiles(pair.folding, *on, effort, _alone(pair, dtype, machine, most - merging))
         taken = math.inf if first is None else launched(first, dtype, machine).time.seconds
         if first is not None and taken + merging < most:
-            second = best_tiles(pair.merging, *on, effort)
+            second = best_tiles(pair.merging, *on, effort, most - taken)
             if second is not None and taken + second.time.seconds < most:
                 return first, second
     if (tracer := active()) is not None:

@@ -1,0 +1,133 @@
+"""A search that did much work narrows: it still finds a plan, and says what it left out."""
+
+from __future__ import annotations
+
+import pytest
+
+import napkin as nk
+from napkin.algebra.tracer import Dropped, tracing
+from napkin.diagram.library import load
+from napkin.machine.machines import machine
+from napkin.plan import derive as deriving
+from napkin.plan.derive import memo_of, searched
+from napkin.plan.plan import Plan
+from napkin.settings import best, choose, pairs
+from napkin.settings.best import NARROW, Effort, best_tiles
+
+LIMITS = ("NARROW", "AS_IT_IS", "SPENT")
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """All the work that a search may do is done before it begins."""
+    for limit in LIMITS:
+        monkeypatch.setattr(best, limit, 0)
+    return monkeypatch
+
+
+def seconds(plan: Plan) -> float:
+    """The predicted time of a plan."""
+    return sum(k.choice.time.seconds for k in plan.kernels)
+
+
+def work(name: str) -> tuple[int, int]:
+    """The work of a search, and the cuts of terms that it tries."""
+    memo, cuts = memo_of("h100", "bf16"), 0
+
+    def counted(*args: object, **options: object) -> object:
+        nonlocal cuts
+        cuts += 1
+        return cut(*args, **options)  # pyright: ignore
+
+    with pytest.MonkeyPatch.context() as patched:
+        cut = deriving.cut
+        patched.setattr(deriving, "cut", counted)
+        diagram = load(name)
+        searched(diagram, diagram.check_sizes({}), memo)
+    return memo.effort.work, cuts
+
+
+def test_work_is_bounded_by_that_of_the_first_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    full, cuts = work("tensor_train")
+    for limit in (*LIMITS, "OTHERS"):
+        monkeypatch.setattr(best, limit, full // 16)
+    few, tried = work("tensor_train")
+    assert few < full / 2
+    assert tried < cuts
+
+
+@pytest.mark.parametrize("name", ["tensor_train", "layernorm_gradient"])
+def test_a_narrow_search_finds_a_plan_that_is_about_as_fast(
+    name: str, at_once: pytest.MonkeyPatch
+) -> None:
+    few = nk.derive(load(name), on="h100")
+    notes = [m.note for m in few.trail if m.rule == "bound"]
+    assert notes
+    assert all(n.startswith("after the work of ") for n in notes)
+    at_once.undo()
+    full = nk.derive(load(name), on="h100")
+    assert not [m for m in full.trail if m.rule == "bound"]
+    assert seconds(full) <= seconds(few) <= 1.25 * seconds(full)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_narrow_plan_is_right() -> None:
+    few = nk.derive(load("layernorm_gradient"), on="h100", dtype="fp32")
+    sizes = {a: min(n, 48) for a, n in few.sizes.items() if a in few.diagram.axes}
+    few.check(sizes=sizes, resources=False).raise_if_wrong()
+
+
+def test_the_trace_says_which_cuts_were_not_tried(at_once: pytest.MonkeyPatch) -> None:
+    at_once.setattr(best, "OTHERS", 0)
+    with tracing() as tracer:
+        nk.derive(load("tensor_train"), on="h100")
+    left = [e for e in tracer.events if isinstance(e, Dropped) and "the search is bounded" in e.why]
+    assert {"term"} <= {e.kind for e in left} <= {"order", "points", "term"}
+    assert all("settings is done" in e.why for e in left)
+
+
+def test_the_plan_says_that_numbers_of_parts_were_left_out() -> None:
+    memo = memo_of("h100", "bf16")
+    assert not memo.bounds
+    memo.effort.thinned = True
+    (note,) = memo.bounds
+    assert note.endswith("further kernels were tried in two numbers of parts")
+
+
+def test_of_many_numbers_of_parts_two_are_tried() -> None:
+    numbers = [2, 4, 8, 16, 32, 64, 128]
+    fresh, worn = Effort(), Effort(priced=NARROW)
+    assert fresh.thin(numbers) == numbers
+    assert worn.thin(numbers[:2]) == numbers[:2]
+    assert not fresh.thinned
+    assert not worn.thinned
+    assert worn.thin(numbers) == [16, 128]
+    assert worn.thinned
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("name", ["decode_attention", "tensor_train", "layernorm_gradient"])
+def test_pairs_that_are_left_alone_are_behind(
+    name: str, deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan is the same where all that may pay are priced."""
+    plan = nk.derive(load(name), on="h100", deterministic=deterministic)
+
+    def every(*args: object) -> object:
+        return best_tiles(*args[:5])  # pyright: ignore
+
+    monkeypatch.setattr(choose, "HAIR", float("inf"))
+    monkeypatch.setattr(pairs, "best_tiles", every)
+    assert nk.derive(load(name), on="h100", deterministic=deterministic).source == plan.source
+
+
+def test_tiles_that_take_too_long_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    (k,) = nk.derive(load("matmul"), "h100").kernels
+    on = k.choice.kernel, k.choice.sizes, "bf16", machine("h100")
+    found = best_tiles(*on)
+    assert found is not None
+    for times in (0.01, 0.5, 0.99, 1.01, 2.0):
+        other = best_tiles(*on, under=times * found.time.seconds)
+        assert other is None or other.schedule == found.schedule
+        assert other is not None or times < 1
+    assert best_tiles(*on, under=0.5 * found.time.seconds) is None

@@ -27,11 +27,11 @@ WARP_ROWS = 16
 COLUMNS = 256
 """The most columns of one (PTX ISA, wgmma)."""
 
-UNROLLED = ((4096, 1.0), (8192, 3.0), (math.inf, 31.0))
+UNROLLED = ((2048, 1.0), (4096, 1.1), (8192, 3.0), (math.inf, 31.0))
 """Multiply-adds of a thread for one tile of a product in float32, at most, and how long they take
 then. Triton writes no loop for them, each is an instruction of 16 bytes, and caches of instructions
-hold some 128 KB: 4096 x 4096 x 128 takes 139 us with 4,096 of them, 327 us with 8,192, and 4,073 us
-with 16,384 (H200, Triton 3.6)."""
+hold some 128 KB: 4096 x 4096 x 128 takes 131 us with 2,048 of them, 139 us with 4,096, 327 us with
+8,192, and 4,073 us with 16,384 (H200, Triton 3.6)."""
 
 FEW_VALUES = 32
 """Values of a thread that count, at least: with fewer, sums of 128 products take up to 1.5 times as

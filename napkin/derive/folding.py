@@ -145,6 +145,9 @@ class Folding:
         self.pass_of[f], self._defined[f] = p, value
         self._now[f] = self.current(DIVIDED.tried(value), p)
         self._final[f] = self.last(value)
+        late = {s.name for states in self.states[p + 1 :] for s in states}
+        read = {str(n.params[0]) for n in postorder([self._final[f]]) if n.op == "state"}
+        assert late.isdisjoint(read), f"pass {p} reads {late & read}, which later passes fold"
 
     def separated(self, p: int) -> dict[Node, Node]:
         """The reductions that pass `p` knows as terms over other reductions, and those terms."""
@@ -167,9 +170,9 @@ class Folding:
         return self.found_for(along(op, carrying(body, axes), axes, start), like, p)
 
     def found_for(self, f: Node, like: Node, p: int) -> Node:
-        """The reduction `f`, which `like` was separated into, folded in pass `p`."""
-        if f not in self.pass_of:
-            self._uses.known.setdefault(f, frozenset({f}).union(*map(self.uses, f.args)))
+        """The reduction `f`, which `like` was separated into, folded in pass `p` or before."""
+        if self.pass_of.get(f, p + 1) > p:
+            self._uses.known[f] = frozenset({f}).union(*map(self.uses, f.args))
             self.names.setdefault(f, self.names.get(like, like.op))
             self.fold(f, p)
         return f
@@ -178,7 +181,7 @@ class Folding:
         """The state of a reduction that pass `p` folds as it is."""
         if (f, p) not in self._plain:
             name = self.name(f)
-            now = (g for g in self.uses(f.args[0]) if self.pass_of[g] == p)
+            now = (g for g in self.uses(f.args[0]) if self.pass_of[g] >= p)
             assert all(map(is_count, now)), f"{name} is folded at results that still move"
             body = self.current(f.args[0], p)
             chunk = along(f.op, body, over(f), f.params[1:])

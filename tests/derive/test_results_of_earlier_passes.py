@@ -59,3 +59,19 @@ def test_a_sum_that_a_later_pass_has_folded_already(diagram: nk.Diagram) -> None
     read = {a.tensor for a in kernel.reads}
     inputs = {name: x for name, x in data.items() if name in read}
     assert breach(kernel, inputs, {"n": 12, "h": 3}, (5, 0, 4, 3)) is None
+
+
+@nk.diagram("n h, n h -> h")
+def summed_before(X: Any, Z: Any) -> Any:
+    m = nk.reduce(X, "max", over="n")
+    late = nk.reduce(Z * nk.reduce(X * m, "max", over="n"), "sum", over="n")
+    early = nk.reduce(Z * m, "sum", over="n")
+    return late + nk.reduce(nk.sigmoid(X * early), "sum", over="n")
+
+
+def test_a_sum_that_a_later_pass_has_folded_is_folded_before_where_it_is_final_there() -> None:
+    """The second pass has folded the sum of Z. The sum that it takes as final needs it, too."""
+    rng = np.random.default_rng(0)
+    data = {"X": rng.normal(size=(12, 3)), "Z": rng.normal(size=(12, 3))}
+    kernel = summed_before.stream("n", passes=2).kernel
+    assert breach(kernel, data, {"n": 12, "h": 3}, (5, 0, 4, 3)) is None

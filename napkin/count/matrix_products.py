@@ -33,6 +33,9 @@ then. Triton writes no loop for them, each is an instruction of 16 bytes, and ca
 hold some 128 KB: 4096 x 4096 x 128 takes 131 us with 2,048 of them, 139 us with 4,096, 327 us with
 8,192, and 4,073 us with 16,384 (H200, Triton 3.6)."""
 
+MULTIPLYING = 4
+"""Warps of a warpgroup."""
+
 FEW_VALUES = 32
 """Values of a thread that count, at least: with fewer, sums of 128 products take up to 1.5 times as
 long as by their number, of 256 up to 24 times (H200, Triton 3.6)."""
@@ -193,7 +196,7 @@ def fed(
     dtype: str,
     tiles: Mapping[str, int],
     crossed: bool = False,
-    warps: int = 4,
+    warps: int = 0,
 ) -> float:
     """Times that a product in `dtype` takes for reading its operands, where multiplying takes 1; in
     float32, for reading its instructions (`UNROLLED`).
@@ -205,11 +208,13 @@ def fed(
     Args:
         crossed: whether its rows are read in two layouts. Triton then swizzles them for neither,
             and the rows of a fragment lie in the same banks.
+        warps: of a group; 0 for those of a warpgroup.
     """
     rows, columns, gone = as_written(p, tiles)
     high = int(machine.granules["mma_rows"].value) if "mma_rows" in machine.granules else 0
     if dtype == "fp32":
-        own = max(FEW_VALUES, rows * columns / (warps * machine.granules["warp"].value))
+        threads = (warps or MULTIPLYING) * machine.granules["warp"].value
+        own = max(FEW_VALUES, rows * columns / threads)
         each = own * gone
         return next(longer for most, longer in UNROLLED if each <= most)
     if high < WARPGROUP_ROWS or rows < high:

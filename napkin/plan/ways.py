@@ -385,8 +385,7 @@ class Cutting:
     def _after(self, wanted: Sequence[Node], j: int, i: int) -> Segment | None:
         """Kernels of points j to i that store `wanted`, what comes with the last point after it;
         None where that changes nothing, or one of them cannot be."""
-        heavy = self.points[i]
-        later = [n for n in wanted if n is not heavy and self.level[n] == i]
+        later = [n for n in wanted if n is not self.points[i] and self.level[n] == i]
         needed = {m for n in later for m in self.frontier.stored([n], i) or ()}
         later = [n for n in later if n not in needed]  # as a cast that is read under other names
         before = {n for n in (*wanted, *needed) if j <= self.level[n] <= i} - set(later)

@@ -14,6 +14,7 @@ from napkin.derive.kernel import Kernel, tensor_of
 from napkin.ir.node import REDUCTIONS, Node, postorder, preorder
 from napkin.ir.storage import storage_type
 from napkin.machine.hardware import Machine
+from napkin.schedule import WARPS
 
 WARPGROUP_ROWS = 64
 """The fewest rows of a matrix instruction that a warpgroup issues (PTX ISA, wgmma, tcgen05.mma)."""
@@ -32,9 +33,6 @@ UNROLLED = ((2048, 1.0), (4096, 1.1), (8192, 3.0), (math.inf, 31.0))
 then. Triton writes no loop for them, each is an instruction of 16 bytes, and caches of instructions
 hold some 128 KB: 4096 x 4096 x 128 takes 131 us with 2,048 of them, 139 us with 4,096, 327 us with
 8,192, and 4,073 us with 16,384 (H200, Triton 3.6)."""
-
-MULTIPLYING = 4
-"""Warps of a warpgroup."""
 
 FEW_VALUES = 32
 """Values of a thread that count, at least: with fewer, sums of 128 products take up to 1.5 times as
@@ -213,7 +211,7 @@ def fed(
     rows, columns, gone = as_written(p, tiles)
     high = int(machine.granules["mma_rows"].value) if "mma_rows" in machine.granules else 0
     if dtype == "fp32":
-        threads = (warps or MULTIPLYING) * machine.granules["warp"].value
+        threads = (warps or WARPS) * machine.granules["warp"].value
         own = max(FEW_VALUES, rows * columns / threads)
         each = own * gone
         return next(longer for most, longer in UNROLLED if each <= most)

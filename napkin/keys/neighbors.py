@@ -80,7 +80,7 @@ def neighborhood(
     queries: str | None = None,
     keys: str | None = None,
     clip: bool = False,
-    at: Sequence[Array] | None = None,
+    at: Array | Sequence[Array] | None = None,
 ) -> KeySet:
     """Generalized neighborhood attention over one axis or several (Hassani et al., 2025).
 
@@ -89,7 +89,7 @@ def neighborhood(
 
     Args:
         clip: allow a window larger than the axis, which then is the whole axis.
-        at: where a query lies among the keys, one term per axis.
+        at: where a query lies among the keys, one term per axis; of one axis the term alone, too.
 
     Raises:
         InputError: a parameter is out of range, or their lengths differ.
@@ -98,9 +98,9 @@ def neighborhood(
     each = windows(kernel_size, stride, dilation, is_causal, dims)
     text = f"neighborhood({_shown(each)})"
     axes = axes_of(queries, keys, len(each), text)
-    if at is not None and (queries is None or len(at) != len(each)):
+    given = [at] if isinstance(at, Array) else at or [None] * len(each)
+    if at is not None and (queries is None or len(given) != len(each)):
         raise InputError(f"{text}: at=... takes one term for each of {len(each)} named axes")
-    given = at or [None] * len(each)
     places = [place_of(p, q, text) for p, q in zip(given, axes[0], strict=True)]
     intervals = tuple(
         _neighbors(p, length(x), w, clip, at is not None)

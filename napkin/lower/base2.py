@@ -48,6 +48,8 @@ def in_base_two(
     leaves = {s.leaf(tag): s.name for s in maxima for tag in _TAGS}
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
+        if old.op == "greater" and old.args[0] in leaves and old.args[1] is number(FLOOR):
+            return old  # whether there was a score at all: the lowest float, scaled, is larger
         if old.op != "exp":
             return None
         below = substitute(args, {n: known[leaf] for leaf, n in kept.items()})

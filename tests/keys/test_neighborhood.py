@@ -197,7 +197,7 @@ def test_queries_behind_the_last_key(k: int, s: int, d: int) -> None:
     """A causal one leads itself, whatever the stride; another one has the last window."""
     size, every = 12, 20
     x = nk.neighborhood(k, s, d, True, queries="q", keys="x", at=[nk.index("q")])
-    y = nk.neighborhood(k, s, d, queries="q", keys="x", at=[nk.index("q")])
+    y = nk.neighborhood(k, s, d, queries="q", keys="x", at=nk.index("q"))
     causal, plain = (
         evaluate([member(n.node)], {}, {"q": every, "x": size})[0].astype(bool) for n in (x, y)
     )

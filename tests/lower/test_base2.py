@@ -11,7 +11,7 @@ import napkin as nk
 from napkin.diagram.library import load
 from napkin.ir.evaluate import evaluate
 from napkin.ir.infer import pointwise
-from napkin.ir.node import Node, node, number, postorder
+from napkin.ir.node import FLOOR, Node, node, number, postorder
 from napkin.lower.base2 import in_base_two
 from napkin.plan.plan import Plan
 
@@ -71,3 +71,24 @@ def test_a_maximum_that_is_stored_is_one_state() -> None:
     for k in (first, second):
         assert "tl.exp2(" in k.written.source
         assert "tl.exp(" not in k.written.source
+
+
+@pytest.mark.parametrize("scale", [0.125, 8.0])
+@pytest.mark.parametrize("tag", ["old", "new"])
+def test_a_row_without_scores_is_told_by_the_maximum_that_is_held(scale: float, tag: str) -> None:
+    """The lowest float, scaled, may be larger than the lowest float: exp(scaled - m) was infinite,
+    and its product with an empty sum NaN."""
+
+    @nk.diagram("q x, x -> q")
+    def behind(S: nk.Array, B: nk.Array):
+        scores = nk.where(S > 0.0, S * scale, -math.inf)
+        return nk.reduce(nk.exp(scores + nk.reduce(B, "sum", over="x")), "sum", over="x")
+
+    passes = behind.stream("x").kernel.stream.passes
+    (top,) = (s for p in passes for s in p.states if s.name.endswith("_top"))
+    leaf, lowest = top.leaf(tag), number(FLOOR)
+    scored = pointwise("greater", (leaf, lowest))
+    largest = pointwise("where", (scored, leaf, number(-math.inf)))
+    made = in_base_two(passes, [largest])[largest]
+    (found,) = evaluate([made], {leaf: np.array([FLOOR, 3.0])}, {"q": 2}, {})
+    np.testing.assert_array_equal(found, [-math.inf, 3.0 * scale])

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 
 from napkin.algebra.fold import Stream
 from napkin.algebra.known import Known, value_at
-from napkin.derive.kernel import Kernel
+from napkin.derive.kernel import Kernel, tensor_of
 from napkin.ir.node import FLIGHT, REDUCTIONS, SCANS, Node, inside_sums, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import packed_axis
@@ -105,6 +105,11 @@ class Program:
     def boxed(self) -> dict[Node, tuple[str, ...]]:
         """All readings that tensor descriptors serve, with their axes."""
         return {**self.boxes, **self.beside}
+
+    @property
+    def in_boxes(self) -> frozenset[str]:
+        """The tensors of which chunks are read, or added to, in whole boxes."""
+        return frozenset({*map(tensor_of, self.boxed), *self.adds})
 
     def shape(self, n: Node) -> tuple[int, ...]:
         """Indices of the tile dimensions that `n` has."""

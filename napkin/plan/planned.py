@@ -120,8 +120,7 @@ class PlannedKernel:
         """
         if boxed is None:
             boxed = served(self.program, sizes)
-        boxes = self.program.boxed if boxed else {}
-        whole = {tensor_of(leaf) for leaf in boxes}
+        whole = self.program.in_boxes if boxed else ()
         return self.H.bytes(sizes, self.schedule, self.dtypes, self._bind(arrays), whole)
 
     def crossing_at(
@@ -138,8 +137,8 @@ class PlannedKernel:
             spilled: bytes that a thread stores of registers that it runs out of, as compiled; they
                 are written under no tensor's name.
         """
-        kernel, boxes = self.choice.kernel, self.program.boxed
-        boxed = frozenset(map(tensor_of, boxes if served(self.program, sizes) else ()))
+        kernel = self.choice.kernel
+        boxed = self.program.in_boxes if served(self.program, sizes) else frozenset[str]()
         bind, sizes = self._bind(arrays), kernel.sized(sizes)
         own = self.H.of_groups
         moved = [(t, t.values(sizes, self.tiles, bind, t.tensor in boxed)) for t in own]

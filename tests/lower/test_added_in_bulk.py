@@ -12,7 +12,7 @@ import pytest
 
 import napkin as nk
 from napkin.count.traffic import Traffic as Prediction
-from napkin.derive.kernel import Kernel, tensor_of
+from napkin.derive.kernel import Kernel
 from napkin.derive.prepare import prepare
 from napkin.derive.rules.accumulate import ACCUMULATED
 from napkin.diagram.diagram import Diagram
@@ -53,6 +53,8 @@ def weighed(Q: Any, K: Any, V: Any, dO: Any, L: Any) -> Any:
 
 
 FULL, CAUSAL = gradient(), gradient(nk.causal("q", "x"))
+WINDOW = gradient(nk.sliding(3, 0, queries="q", keys="x"))
+"""Of the last chunk of queries few see a group's keys: its box is added whole."""
 
 CASES = [
     (FULL, {"h": 2, "q": 200, "x": 264, "d": 128, "e": 128}, {"q": 64, "x": 64}),
@@ -60,6 +62,7 @@ CASES = [
     (FULL, {"h": 1, "q": 40, "x": 40, "d": 64, "e": 32}, {"q": 128, "x": 64}),
     (weighed, {"h": 1, "q": 200, "x": 264, "d": 128, "e": 128}, {"q": 64, "x": 64}),
     (CAUSAL, {"h": 1, "q": 328, "x": 328, "d": 128, "e": 128}, {"q": 64, "x": 64}),
+    (WINDOW, {"h": 1, "q": 328, "x": 328, "d": 128, "e": 128}, {"q": 64, "x": 64}),
 ]
 
 
@@ -124,7 +127,7 @@ def test_values_and_bytes(diagram: Diagram, sizes: dict[str, int], tiles: dict[s
     kernel = cta.program.kernel
     (added,) = kernel.added
     dtypes = {t: "fp32" if t == added else "bf16" for t in kernel.tensors}
-    boxed = [tensor_of(n) for n in cta.program.boxed]
+    boxed = cta.program.in_boxes
     predicted = Prediction(kernel).bytes(sizes, cta.program.schedule, dtypes, boxed=boxed)
     assert predicted[added, "add"] == moved[added, "add"]
     if diagram is FULL:  # once for the keys of all warpgroups

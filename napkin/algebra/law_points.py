@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -133,9 +133,21 @@ class Point:
                     value = np.where(np.isinf(value), np.nan, value)
                 bind[n] = _moved(value, [self.seed, self.shift, len(bind)])
             elif self.shift and is_steep(n):
-                (value,) = evaluate([n], bind, sizes, scalars, box)
+                near = dict(zip(n.args, self._rounded(n, bind, sizes, scalars, box), strict=True))
+                (value,) = evaluate([n], bind | near, sizes, scalars, box)
                 bind[n] = np.where(np.abs(value) > HUGE, np.nan, value)
         return evaluate(roots, bind, sizes, scalars, box)
+
+    def _rounded(self, n: Node, bind: dict[Node, Array], *known: Any) -> list[Array]:
+        """The arguments of a steep operator, moved by what the largest number that each is computed
+        from may round: beside that of scores, their difference from a maximum is no small number.
+        """
+        out: list[Array] = []
+        for a in n.args:
+            *_, value = every = evaluate([*postorder([a])], bind, *known)
+            key = [self.seed, self.shift, len(bind), len(out)]
+            out.append(_moved(value, key, max(map(largest, every))))
+        return out
 
     def _near(self, bind: Mapping[Node, Array]) -> dict[Node, Array]:
         """The real inputs, moved once more: each reduction rounds what it reads by itself."""
@@ -192,9 +204,16 @@ def _drawn(
     return values
 
 
-def _moved(value: Array, seed: Sequence[int]) -> Array:
-    rng = np.random.default_rng(seed)
-    return value * (1 + STEP * rng.uniform(-1.0, 1.0, size=np.shape(value)))
+def _moved(value: Array, seed: Sequence[int], of: float | None = None) -> Array:
+    """A value, moved relative to itself, or to a number that it comes of."""
+    by = STEP * np.random.default_rng(seed).uniform(-1.0, 1.0, size=np.shape(value))
+    return value * (1 + by) if of is None else value + by * of
+
+
+def largest(value: Array) -> float:
+    """The largest finite number of a value, without its sign: what cancels leaves its rounding."""
+    sizes = np.abs(np.asarray(value, float))
+    return float(sizes[np.isfinite(sizes)].max(initial=0.0))
 
 
 def scalars_of(roots: Iterable[Node]) -> dict[str, float]:

@@ -21,9 +21,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from napkin.algebra.law_points import Point, is_rational, points
+from napkin.algebra.law_points import Point, is_rational, largest, points
 from napkin.algebra.relabel import Relabel
-from napkin.algebra.terms import is_steep
 from napkin.algebra.tracer import active
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.listing import text
@@ -42,10 +41,6 @@ ROUNDING = 16.0
 EPSILONS = 1e-13
 """Roundings of float64 that a term may be off by, of the largest number that it is computed from:
 some hundreds."""
-
-ARGUMENT = 16 * 2.0**-52
-"""Roundings of what a steep operator is computed from, of the largest number there."""
-
 
 Sides: TypeAlias = "tuple[Sequence[Node], Sequence[Node]]"
 """The terms on both sides of a law, in the same order. Axes go by name."""
@@ -336,10 +331,7 @@ def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bo
         finite = finite & np.isfinite(other)
     noise = max((_gap(other, wanted, finite) for other in moved), default=0.0)
     allowed = TOLERANCE * _norm(wanted[finite]) + ROUNDING * noise
-    allowed += EPSILONS * _largest([term], point)
-    # The rounding of its argument is a steep operator's relative error.
-    given = [a for n in postorder([term]) if is_steep(n) for a in n.args]
-    allowed += ARGUMENT * _largest(given, point) * _norm(wanted[finite])
+    allowed += EPSILONS * max(map(largest, point.values(_real([term]))), default=0.0)
     return _gap(found, wanted, finite) <= allowed
 
 
@@ -355,12 +347,6 @@ def _cut_off(term: Node, point: Point) -> bool:
             if any((chosen & ~np.isfinite(np.asarray(x, float))).any() for x in laid):
                 return True
     return False
-
-
-def _largest(terms: Sequence[Node], point: Point) -> float:
-    """The largest finite number that terms are computed from: what cancels leaves its rounding."""
-    sizes = (np.abs(np.asarray(v, float)) for v in point.values(_real(terms)))
-    return max((float(x[np.isfinite(x)].max(initial=0.0)) for x in sizes), default=0.0)
 
 
 def _real(terms: Sequence[Node]) -> list[Node]:

@@ -171,7 +171,7 @@ def specialised(
     """A plan with kernels of warpgroups, if one is drawn."""
     dtype = rng.choice(("bf16", "fp16"))
     forcing = Forcing(diagram, sizes, dtype, rng, seed >= KINDS, patient)
-    most = SPECIALISED // 2 if patient else SPECIALISED
+    most = SPECIALISED // 4 if patient else SPECIALISED
     tried = (forcing.plan(seed >= KINDS and i % 2 == 0) for i in range(most))
     found = (p for p in tried if p is not None and p.given)
     plan = next(found, None)

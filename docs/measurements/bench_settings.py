@@ -68,7 +68,8 @@ def main() -> None:
         print(f"\n{plan.name}: {k.name}")
         for r in measured(plan, k, choices, 1, 0.08).rows:
             time = f"{r.measured.median:10.1f}" if r.measured else "         -"
-            print(f"{r.predicted_us:10.1f}{time}  {r.choice.schedule}; "
+            predicted = 1e6 * r.choice.time.seconds
+            print(f"{predicted:10.1f}{time}  {r.choice.schedule}; "
                   f"{r.choice.time.limited_by} {r.note[:80]}".rstrip(), flush=True)  # fmt: skip
 
 

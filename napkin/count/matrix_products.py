@@ -34,6 +34,15 @@ then. Triton writes no loop for them, each is an instruction of 16 bytes, and ca
 hold some 128 KB: 4096 x 4096 x 128 takes 131 us with 2,048 of them, 139 us with 4,096, 327 us with
 8,192, and 4,073 us with 16,384 (H200, Triton 3.6)."""
 
+ALONG = 2.0
+"""How long a product in float32 takes whose columns lie along the axis that is summed: the lanes
+that read them meet in one bank. 4096 x 4096 x 1024 takes 1,256 us, and with columns that lie the
+other way 842 us (H100, Triton 3.6); with fewer values of a thread it is 2.5 times as long."""
+
+LINKED = 2.0
+"""How long products in float32 take of which one waits for another in a loop: attention over 4,096
+queries and keys, 16 heads of 64, takes 2,460 to 3,250 us, where multiplying takes 1,200 (H200)."""
+
 FEW_VALUES = 32
 """Values of a thread that count, at least: with fewer, sums of 128 products take up to 1.5 times as
 long as by their number, of 256 up to 24 times (H200, Triton 3.6)."""
@@ -195,9 +204,10 @@ def fed(
     tiles: Mapping[str, int],
     crossed: bool = False,
     warps: int = 0,
+    linked: bool = False,
 ) -> float:
     """Times that a product in `dtype` takes for reading its operands, where multiplying takes 1; in
-    float32, for reading its instructions (`UNROLLED`).
+    float32, for reading its instructions, too (`UNROLLED`).
 
     An instruction that a warpgroup issues reads its columns from shared memory for every
     `mma_rows` rows, and its rows, where they lie there, for every `COLUMNS` columns: with few
@@ -207,14 +217,17 @@ def fed(
         crossed: whether its rows are read in two layouts. Triton then swizzles them for neither,
             and the rows of a fragment lie in the same banks.
         warps: of a group; 0 for those of a warpgroup.
+        linked: whether a product of its loop waits for another.
     """
     rows, columns, gone = as_written(p, tiles)
     high = int(machine.granules["mma_rows"].value) if "mma_rows" in machine.granules else 0
     if dtype == "fp32":
         threads = (warps or WARPS) * machine.granules["warp"].value
-        own = max(FEW_VALUES, rows * columns / threads)
-        each = own * gone
-        return next(longer for most, longer in UNROLLED if each <= most)
+        each = max(FEW_VALUES, rows * columns / threads) * gone
+        longer = next(longer for most, longer in UNROLLED if each <= most)
+        long = [k for k in p.spans[1] if tiles[k] > 1]
+        along = p.lies(1) and long[-1:] and long[-1] in p.gone
+        return longer * (ALONG if along else 1) * (LINKED if linked else 1)
     if high < WARPGROUP_ROWS or rows < high:
         return 1.0
     turned = turns(p, tiles)

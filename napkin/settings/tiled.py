@@ -315,7 +315,8 @@ class Tiled(Asked):
             return 1.0
         known = c.dtype if c.dtype in self.of.machine.dtypes else self.of.dtype
         crossed = c.sum.node in self.of.crossed
-        return fed(c.sum, self.of.machine, known, self.tiles, crossed, warps)
+        beside = crossed, warps, self.of.links > 1
+        return fed(c.sum, self.of.machine, known, self.tiles, *beside)
 
     @cached_property
     def rows(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import napkin as nk
-from napkin.count.matrix_products import continued, copies, fed
+from napkin.count.matrix_products import ALONG, LINKED, continued, copies, fed
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.schedule import Schedule
@@ -25,7 +25,9 @@ def test_few_columns_read_their_rows_longer_than_they_multiply(chunk: int, times
     assert fed(results, h100, "bf16", tiles) == 1.0
     assert fed(scores, machine("a100"), "bf16", tiles) == 1.0  # warps read registers
     assert fed(scores, h100, "bf16", {**tiles, "q": 16}) == 1.0  # mma.sync
-    assert fed(scores, h100, "fp32", {**tiles, "d": 16}) == 1.0
+    assert fed(results, h100, "fp32", {**tiles, "x": 16}) == 1.0
+    assert fed(scores, h100, "fp32", {**tiles, "d": 16}) == ALONG  # keys lie along d
+    assert fed(scores, h100, "fp32", {**tiles, "d": 16}, linked=True) == ALONG * LINKED
     sizes = {"q": 4096, "x": 4096, "d": 128}
     run = Pricing(kernel, sizes, "bf16", h100).at(Schedule(tiles, 4, 2)).run
     plain = 4.0 * sizes["q"] * sizes["x"] * sizes["d"]
@@ -90,3 +92,10 @@ def test_warps_without_rows_of_their_own_compute_the_same_scores() -> None:
     four, eight = (pricing.at(Schedule(tiles, warps, 3)).run.work for warps in (4, 8))
     assert eight["product"] == 1.5 * four["product"]
     assert eight["special"] > 1.9 * four["special"]
+
+
+def test_attention_in_float32_stores_its_scores() -> None:
+    """Products of which one waits for the other take longer than memory for their scores."""
+    sizes = {"q": 4096, "x": 4096, "d": 128}
+    assert len(nk.derive(load("attention"), on="h200", sizes=sizes, dtype="fp32").kernels) == 2
+    assert len(nk.derive(load("attention"), on="h200", sizes=sizes, dtype="bf16").kernels) == 1

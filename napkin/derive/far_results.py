@@ -18,7 +18,7 @@ from napkin.algebra.terms import EXTREMA, added, carrying
 from napkin.derive.folding import Folding
 from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
-from napkin.ir.node import Node, over, postorder
+from napkin.ir.node import FLOOR, Node, over, postorder
 from napkin.ir.rewrite import substitute
 
 _TRIALS, _LONGER = 3, 3
@@ -34,7 +34,8 @@ def refuse_far(f: Node, p: int, rescale: Rescale, folding: Folding) -> None:
 
     A mean by the weights of the sum is as close as any: differences from it add up to 0, by which
     it is known. Another result is not, such as a mean by other weights, a part of a sum of products
-    with shares, or a sum so far over a final size. An extremum of the data goes one way alone.
+    with shares, or a sum so far over a final size. An extremum of the data goes one way alone. One
+    of other data stays at its start where all of these are masked so far, which is very far.
 
     Raises:
         NotSeparable: there is such a result.
@@ -58,7 +59,8 @@ def refuse_far(f: Node, p: int, rescale: Rescale, folding: Folding) -> None:
             slope = sympy.diff(base, r)
             for other in bases if slope != 0 else ():
                 terms = sympy.Add.make_args(sympy.expand(rest * slope * (other - still(other))))
-                if not _add_up_to_0([meaning.node(t) for t in terms], f, p, folding):
+                extreme = _is_extreme(meaning.nodes[r], p, folding)
+                if not _add_up_to_0([meaning.node(t) for t in terms], f, p, folding, extreme):
                     what = text(meaning.node(base), folding.names)
                     raise NotSeparable("sum", f"{what} is no difference from a mean of its own")
 
@@ -68,12 +70,25 @@ def _moves(r: Node, p: int, folding: Folding) -> bool:
     return any(folding.pass_of[u] == p for u in folding.uses(r))
 
 
-def _add_up_to_0(terms: Sequence[Node], f: Node, p: int, folding: Folding) -> bool:
+def _is_extreme(r: Node, p: int, folding: Folding) -> bool:
+    """Whether a result is computed from extrema themselves, and not from sums alone."""
+    starts = folding.starts()
+    return any(abs(starts.get(n, 0.0)) >= -FLOOR for n in postorder([folding.current(r, p)]))
+
+
+def _add_up_to_0(
+    terms: Sequence[Node], f: Node, p: int, folding: Folding, extreme: bool
+) -> bool:
     """Whether terms add up to 0 over the axes of `f`, whatever the chunks so far, or at each
-    position where extrema are what they are of; tried with random values."""
+    position where extrema of pass `p` are what they are of; tried with random values.
+
+    Args:
+        extreme: whether the second alone will do.
+    """
     gap, of_all = added(terms), added([pointwise("abs", (t,)) for t in terms])
     order = list(postorder([gap]))
-    extrema = {n: n.args[0] for n in order if n.op in EXTREMA and n in folding.uses(n)}
+    moving = (n for n in order if folding.pass_of.get(n) == p)
+    extrema = {n: n.args[0] for n in moving if n.op in EXTREMA}
     here = substitute([gap, of_all], extrema)
     tried = [along("sum", carrying(t, over(f)), over(f)) for t in (gap, of_all)]
     tried += [here[gap], here[of_all]]
@@ -82,7 +97,7 @@ def _add_up_to_0(terms: Sequence[Node], f: Node, p: int, folding: Folding) -> bo
         return False
     tries = [replace(t, whole={a: _LONGER + t.sizes[a] for a in folding.axes}) for t in tries]
     found = [replace(t, seed=i).values(tried) for t in tries for i in range(_TRIALS)]
-    ways = [[v[0:2] for v in found], [v[2:4] for v in found] if extrema else []]
+    ways = [[] if extreme else [v[0:2] for v in found], [v[2:4] for v in found] if extrema else []]
     return any(way and _all_small(way) for way in ways)
 
 

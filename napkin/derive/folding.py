@@ -7,6 +7,7 @@ section 2.3). `Folding` keeps both for every reduction that has found its pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.algebra.fold import State, Tag, Twin, state_leaf
@@ -30,7 +31,7 @@ class Folding:
         order: every term, arguments first.
         folds: the reductions over the axis, in order.
         states: the states of each pass, in the order of their steps.
-        carried: the states that only carry a result from step to step, by result and pass.
+        carried: the states that only carry a result from step to step, by result, pass and start.
         scanning: the terms with a scan along the axis in them, or that are one.
         pass_of: the pass in which each reduction is known.
         running: the leaves of sums that are held running, by what they sum.
@@ -58,7 +59,7 @@ class Folding:
             if self.scans(n) or not self.scanning.isdisjoint(n.args):
                 self.scanning.add(n)
         self.states: list[list[State]] = [[] for _ in range(passes)]
-        self.carried: dict[tuple[Node, int], State] = {}
+        self.carried: dict[tuple[Node, int, float], State] = {}
         self.pass_of: dict[Node, int] = {}
         self.running: dict[object, Mapping[Tag, Node]] = {}
         self.stepped: dict[object, Sequence[Node]] = {}
@@ -202,6 +203,13 @@ class Folding:
     def starts(self) -> dict[Node, float]:
         """What the leaf of each state is before the first chunk."""
         return {s.leaf("new"): s.init for states in self.states for s in states}
+
+    def begins_infinite(self, n: Node, p: int) -> bool:
+        """Whether a term of pass `p` is computed from extrema of reals that begin at an infinity:
+        where no position counts, they stay there."""
+        starts = self.starts()
+        leaves = (m for m in postorder([self.current(n, p)]) if m.kind == "real")
+        return any(math.isinf(starts.get(m, 0.0)) for m in leaves)
 
     def live(self, roots: Iterable[Node]) -> list[list[State]]:
         """The states of each pass that `roots` are computed from, directly or through others."""

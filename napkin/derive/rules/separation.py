@@ -246,7 +246,7 @@ class Separating:
 
     def _held_or_deferred(self, g: Body, parts: Parts) -> Node:
         must = self._must(g)
-        running = must | self._asked(g.meaning)
+        running = must | self._asked(g)
         if not running:
             return self._deferred(g, parts)
         try:
@@ -269,16 +269,18 @@ class Separating:
             terms.append(inner if factor is None else scaled(inner, factor))
         return added(terms)
 
-    def _asked(self, meaning: Meaning) -> set[Any]:
-        """The results that the caller wants held running."""
+    def _asked(self, g: Body) -> set[Any]:
+        """The results that the caller wants held running, of which none is infinite for a while, or
+        for good: no rescale brings a sum back from there."""
         names, folds = self.folding.names, self.folding.folds
         return {
             s
-            for s, n in meaning.nodes.items()
-            if meaning.side_of(n) == "r"
+            for s, n in g.meaning.nodes.items()
+            if g.meaning.side_of(n) == "r"
             and self.folding.uses(n)
             and self.hold
             & {names.get(u, "") for u in ({n} if n in folds else self.folding.uses(n))}
+            and not self.folding.begins_infinite(n, g.p)
         }
 
     def _deferred(self, g: Body, parts: Parts) -> Node:

@@ -14,7 +14,7 @@ from napkin.algebra.law_points import points
 from napkin.algebra.rescale import Rescale
 from napkin.algebra.separate import multiplied_sums
 from napkin.algebra.sides import NotSeparable, by_side
-from napkin.algebra.terms import EXTREMA, added, carrying
+from napkin.algebra.terms import EXTREMA, added, carrying, is_read
 from napkin.derive.folding import Folding
 from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
@@ -89,6 +89,8 @@ def _add_up_to_0(
     order = list(postorder([gap]))
     moving = (n for n in order if folding.pass_of.get(n) == p)
     extrema = {n: n.args[0] for n in moving if n.op in EXTREMA}
+    places = postorder(a for n in order if is_read(n) for a in n.args)
+    extrema = {} if not extrema.keys().isdisjoint(places) else extrema  # no reading goes along them
     here = substitute([gap, of_all], extrema)
     tried = [along("sum", carrying(t, over(f)), over(f)) for t in (gap, of_all)]
     tried += [here[gap], here[of_all]]

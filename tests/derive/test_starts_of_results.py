@@ -11,6 +11,8 @@ from fold_law import breach
 
 import napkin as nk
 from napkin.algebra.law import folded, ranges
+from napkin.derive.kernel import leaves, tensor_of
+from napkin.ir.taking import table_of
 
 SIZES = {"q": 2, "x": 12}
 CUTS = ((5, 0, 4, 3), (1, 11), (1,) * 12)
@@ -108,3 +110,22 @@ def test_a_result_that_is_infinite_for_a_while_is_not_held(cut: tuple[int, ...])
     for name in (n for n in names if n.startswith("m")):
         kernel = from_the_second.stream("x", hold=(name,)).kernel
         assert breach(kernel, {"Z": Z, "X": X}, SIZES, cut) is None
+
+
+@nk.diagram("q x, x -> q")
+def about_what_is_taken(X: Any, Y: Any) -> Any:
+    at = nk.take(Y, x=nk.argmax(X, over="x"))
+    return total((X - mean(X * (1.0 + at**2))) ** 2)
+
+
+def test_a_square_about_a_result_of_what_is_read_at_an_extremum() -> None:
+    """What is read at one position for each row cannot be read along them."""
+    rng = np.random.default_rng(0)
+    data = {"X": rng.normal(size=(2, 12)), "Y": rng.normal(size=12)}
+    with pytest.raises(nk.Refusal, match="does not separate"):
+        about_what_is_taken.stream("x")
+    kernel = about_what_is_taken.stream("x", passes=2).kernel
+    read = leaves(kernel.terms)
+    bind = {n: data[tensor_of(n)] for n in (*read, *map(table_of, read)) if not n.args}
+    found = folded(kernel.stream, bind, SIZES, ranges((5, 4, 3)))[1]["O"]
+    np.testing.assert_allclose(found, about_what_is_taken.evaluate(*data.values()))

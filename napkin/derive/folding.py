@@ -7,18 +7,25 @@ section 2.3). `Folding` keeps both for every reduction that has found its pass.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.algebra.fold import State, Tag, Twin, state_leaf
-from napkin.algebra.terms import Uses, carrying, combined, extent, identity, is_count
+from napkin.algebra.terms import (
+    Uses,
+    carrying,
+    combined,
+    extent,
+    identity,
+    is_count,
+    value_at,
+)
 from napkin.derive.rules.divide import DIVIDED
 from napkin.derive.rules.pair import PAIRED, Scanned
 from napkin.derive.rules.solve import by_pairs
 from napkin.derive.scans import CARRIED, on_chunk
 from napkin.ir.infer import along, rebuilt
 from napkin.ir.names import numbered
-from napkin.ir.node import REDUCTIONS, Node, over, postorder
+from napkin.ir.node import FLOOR, REDUCTIONS, Node, over, postorder
 from napkin.ir.rewrite import substitute
 
 
@@ -204,12 +211,15 @@ class Folding:
         """What the leaf of each state is before the first chunk."""
         return {s.leaf("new"): s.init for states in self.states for s in states}
 
-    def begins_infinite(self, n: Node, p: int) -> bool:
-        """Whether a term of pass `p` is computed from extrema of reals that begin at an infinity:
-        where no position counts, they stay there."""
-        starts = self.starts()
-        leaves = (m for m in postorder([self.current(n, p)]) if m.kind == "real")
-        return any(math.isinf(starts.get(m, 0.0)) for m in leaves)
+    def has_value_at_start(self, n: Node, p: int) -> bool:
+        """Whether a term of pass `p` has a value near others where no position counts so far, for
+        all that it is computed from or for some: a quotient by such a sum has none, the logarithm
+        of one is -inf, and an extremum is an infinity or the lowest float. Counts count always."""
+        value, starts = self.current(n, p), self.starts()
+        counts = {s.leaf("new") for (f, q), s in self._plain.items() if q == p and is_count(f)}
+        moving = [m for m in postorder([value]) if m in starts and m not in counts]
+        tried = [{m: starts[m]} for m in moving] + [{m: starts[m] for m in moving}]
+        return all(abs(value_at(value, start)) < -FLOOR / 2 for start in tried)
 
     def live(self, roots: Iterable[Node]) -> list[list[State]]:
         """The states of each pass that `roots` are computed from, directly or through others."""

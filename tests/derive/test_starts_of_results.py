@@ -129,3 +129,17 @@ def test_a_square_about_a_result_of_what_is_read_at_an_extremum() -> None:
     bind = {n: data[tensor_of(n)] for n in (*read, *map(table_of, read)) if not n.args}
     found = folded(kernel.stream, bind, SIZES, ranges((5, 4, 3)))[1]["O"]
     np.testing.assert_allclose(found, about_what_is_taken.evaluate(*data.values()))
+
+
+@nk.diagram("q x, q x -> q")
+def from_the_level(Z: Any, X: Any) -> Any:
+    return total(Z - nk.reduce(X, "logsumexp", over="x"))
+
+
+@pytest.mark.parametrize("hold", ("m", "z"))
+def test_a_sum_is_not_held_at_the_level_of_scores_that_are_masked_so_far(hold: str) -> None:
+    """The lowest float takes all digits of the sum."""
+    Z, X = np.random.default_rng(0).normal(size=(2, 2, 12))
+    X[1, :5] = -np.inf
+    kernel = from_the_level.stream("x", hold=(hold,)).kernel
+    assert breach(kernel, {"Z": Z, "X": X}, SIZES, (5, 0, 4, 3)) is None

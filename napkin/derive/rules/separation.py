@@ -270,8 +270,8 @@ class Separating:
         return added(terms)
 
     def _asked(self, g: Body) -> set[Any]:
-        """The results that the caller wants held running, of which none is infinite for a while, or
-        for good: no rescale brings a sum back from there."""
+        """The results that the caller wants held running, and that may be: where one has no value
+        for a while, or for good, no rescale brings a sum back from there."""
         names, folds = self.folding.names, self.folding.folds
         return {
             s
@@ -280,7 +280,7 @@ class Separating:
             and self.folding.uses(n)
             and self.hold
             & {names.get(u, "") for u in ({n} if n in folds else self.folding.uses(n))}
-            and not self.folding.begins_infinite(n, g.p)
+            and self.folding.has_value_at_start(n, g.p)
         }
 
     def _deferred(self, g: Body, parts: Parts) -> Node:

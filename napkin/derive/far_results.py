@@ -76,9 +76,7 @@ def _is_extreme(r: Node, p: int, folding: Folding) -> bool:
     return any(abs(starts.get(n, 0.0)) >= -FLOOR for n in postorder([folding.current(r, p)]))
 
 
-def _add_up_to_0(
-    terms: Sequence[Node], f: Node, p: int, folding: Folding, extreme: bool
-) -> bool:
+def _add_up_to_0(terms: Sequence[Node], f: Node, p: int, folding: Folding, extreme: bool) -> bool:
     """Whether terms add up to 0 over the axes of `f`, whatever the chunks so far, or at each
     position where extrema of pass `p` are what they are of; tried with random values.
 

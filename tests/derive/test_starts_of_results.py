@@ -40,8 +40,8 @@ def about_a_minimum(X: Any) -> Any:
 
 
 @pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("sign", (-1.0, 1.0))
-@pytest.mark.parametrize("diagram", (about_a_maximum, about_a_minimum))
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+@pytest.mark.parametrize("diagram", [about_a_maximum, about_a_minimum])
 def test_sums_that_begin_at_other_values_of_one_result(
     diagram: nk.Diagram, sign: float, cut: tuple[int, ...]
 ) -> None:
@@ -56,7 +56,7 @@ def about_a_mean_folded_over(X: Any) -> Any:
     return total((X - (nk.abs(mean(X) + 5.0) - 5.0)) ** 2)
 
 
-@pytest.mark.parametrize("at", (-10.0, 0.0))
+@pytest.mark.parametrize("at", [-10.0, 0.0])
 def test_a_sum_that_is_read_off_may_have_any_sign(at: float) -> None:
     X = np.random.default_rng(0).normal(size=(2, 12)) + at
     kernel = about_a_mean_folded_over.stream("x").kernel
@@ -91,7 +91,7 @@ def from_the_second(Z: Any, X: Any) -> Any:
     return total(Z - (one - 0.5 * two))
 
 
-@pytest.mark.parametrize("hold", ((), ("m",)))
+@pytest.mark.parametrize("hold", [(), ("m",)])
 def test_a_result_that_is_infinite_in_the_end_is_not_held_at_a_guess(hold: tuple[str, ...]) -> None:
     Z, X = np.random.default_rng(0).normal(size=(2, 2, 12))
     X[0] = -np.inf
@@ -136,7 +136,7 @@ def from_the_level(Z: Any, X: Any) -> Any:
     return total(Z - nk.reduce(X, "logsumexp", over="x"))
 
 
-@pytest.mark.parametrize("hold", ("m", "z"))
+@pytest.mark.parametrize("hold", ["m", "z"])
 def test_a_sum_is_not_held_at_the_level_of_scores_that_are_masked_so_far(hold: str) -> None:
     """The lowest float takes all digits of the sum."""
     Z, X = np.random.default_rng(0).normal(size=(2, 2, 12))

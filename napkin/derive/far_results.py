@@ -51,18 +51,24 @@ def refuse_far(f: Node, p: int, rescale: Rescale, folding: Folding) -> None:
         apart = [a for a in base.args if not any(map(streams, a.free_symbols))]
         return sympy.Add(*(a for a in apart if not a.free_symbols & set(moving)))
 
+    def near_0(expression: Any) -> tuple[bool, bool]:
+        terms = sympy.Add.make_args(sympy.expand(expression))
+        return _near_0([meaning.node(t) for t in terms], f, p, folding)
+
     for term in sympy.Add.make_args(rescale.basis[0]):
         powers = multiplied_sums(term, lambda base: all(by_side(base)))
         bases = [power.as_base_exp()[0] for power in powers]
         rest = term / sympy.Mul(*powers)
         for r, base in itertools.product(moving, bases):
             slope = sympy.diff(base, r)
-            for other in bases if slope != 0 else ():
-                terms = sympy.Add.make_args(sympy.expand(rest * slope * (other - still(other))))
-                extreme = _is_extreme(meaning.nodes[r], p, folding)
-                if not _add_up_to_0([meaning.node(t) for t in terms], f, p, folding, extreme):
-                    what = text(meaning.node(base), folding.names)
-                    raise NotSeparable("sum", f"{what} is no difference from a mean of its own")
+            if slope == 0:
+                continue
+            near = all(any(near_0(rest * slope * (other - still(other)))) for other in bases)
+            if near and _is_extreme(meaning.nodes[r], p, folding):
+                _, near = near_0(base - still(base))
+            if not near:
+                what = text(meaning.node(base), folding.names)
+                raise NotSeparable("sum", f"{what} is no difference from a mean of its own")
 
 
 def _moves(r: Node, p: int, folding: Folding) -> bool:
@@ -76,13 +82,10 @@ def _is_extreme(r: Node, p: int, folding: Folding) -> bool:
     return any(abs(starts.get(n, 0.0)) >= -FLOOR for n in postorder([folding.current(r, p)]))
 
 
-def _add_up_to_0(terms: Sequence[Node], f: Node, p: int, folding: Folding, extreme: bool) -> bool:
-    """Whether terms add up to 0 over the axes of `f`, whatever the chunks so far, or at each
-    position where extrema of pass `p` are what they are of; tried with random values.
-
-    Args:
-        extreme: whether the second alone will do.
-    """
+def _near_0(terms: Sequence[Node], f: Node, p: int, folding: Folding) -> tuple[bool, bool]:
+    """Whether terms add up to 0 over the axes of `f`, whatever the chunks so far, and whether they
+    do at each position, where extrema of pass `p` are what they are of; tried with random
+    values."""
     gap, of_all = added(terms), added([pointwise("abs", (t,)) for t in terms])
     order = list(postorder([gap]))
     moving = (n for n in order if folding.pass_of.get(n) == p)
@@ -94,11 +97,11 @@ def _add_up_to_0(terms: Sequence[Node], f: Node, p: int, folding: Folding, extre
     tried += [here[gap], here[of_all]]
     tries = [*itertools.islice(points(tried, {}, (), False, False), 2)]
     if not tries or any(n.op == "state" for n in order):
-        return False
+        return False, False
     tries = [replace(t, whole={a: _LONGER + t.sizes[a] for a in folding.axes}) for t in tries]
     found = [replace(t, seed=i).values(tried) for t in tries for i in range(_TRIALS)]
-    ways = [[] if extreme else [v[0:2] for v in found], [v[2:4] for v in found] if extrema else []]
-    return any(way and _all_small(way) for way in ways)
+    at_each = bool(extrema) and _all_small([v[2:4] for v in found])
+    return _all_small([v[0:2] for v in found]), at_each
 
 
 def _all_small(pairs: Sequence[Sequence[Any]]) -> bool:

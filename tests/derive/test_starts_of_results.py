@@ -143,3 +143,19 @@ def test_a_sum_is_not_held_at_the_level_of_scores_that_are_masked_so_far(hold: s
     X[1, :5] = -np.inf
     kernel = from_the_level.stream("x", hold=(hold,)).kernel
     assert breach(kernel, {"Z": Z, "X": X}, SIZES, (5, 0, 4, 3)) is None
+
+
+@nk.diagram("q x, q x -> q, q")
+def of_what_is_kept(X: Any, K: Any) -> Any:
+    m = nk.reduce(nk.where(K > 0, X, -np.inf), "max", over="x")
+    return total(nk.where(K > 0, X - m, 0.0)), total(nk.where(K > 0, X * m, 0.0))
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_rows_that_keep_nothing_sum_up_to_0(cut: tuple[int, ...]) -> None:
+    """Though the maximum that is brought out of the sum is -inf there."""
+    X, K = np.random.default_rng(0).normal(size=(2, 2, 12))
+    K[0] = -1.0
+    kernel = of_what_is_kept.stream("x").kernel
+    assert of_what_is_kept.evaluate(X, K)[0][0] == 0
+    assert breach(kernel, {"X": X, "K": K}, SIZES, cut) is None

@@ -14,11 +14,11 @@ from napkin.algebra.law_points import points
 from napkin.algebra.rescale import Rescale
 from napkin.algebra.separate import multiplied_sums
 from napkin.algebra.sides import NotSeparable, by_side
-from napkin.algebra.terms import EXTREMA, added, carrying
+from napkin.algebra.terms import EXTREMA, added, carrying, is_read
 from napkin.derive.folding import Folding
 from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
-from napkin.ir.node import Node, over, postorder
+from napkin.ir.node import FLOOR, Node, over, postorder
 from napkin.ir.rewrite import substitute
 
 _TRIALS, _LONGER = 3, 3
@@ -34,7 +34,8 @@ def refuse_far(f: Node, p: int, rescale: Rescale, folding: Folding) -> None:
 
     A mean by the weights of the sum is as close as any: differences from it add up to 0, by which
     it is known. Another result is not, such as a mean by other weights, a part of a sum of products
-    with shares, or a sum so far over a final size. An extremum of the data goes one way alone.
+    with shares, or a sum so far over a final size. An extremum of the data goes one way alone. One
+    of other data stays at its start where all of these are masked so far, which is very far.
 
     Raises:
         NotSeparable: there is such a result.
@@ -50,17 +51,24 @@ def refuse_far(f: Node, p: int, rescale: Rescale, folding: Folding) -> None:
         apart = [a for a in base.args if not any(map(streams, a.free_symbols))]
         return sympy.Add(*(a for a in apart if not a.free_symbols & set(moving)))
 
+    def near_0(expression: Any) -> tuple[bool, bool]:
+        terms = sympy.Add.make_args(sympy.expand(expression))
+        return _near_0([meaning.node(t) for t in terms], f, p, folding)
+
     for term in sympy.Add.make_args(rescale.basis[0]):
         powers = multiplied_sums(term, lambda base: all(by_side(base)))
         bases = [power.as_base_exp()[0] for power in powers]
         rest = term / sympy.Mul(*powers)
         for r, base in itertools.product(moving, bases):
             slope = sympy.diff(base, r)
-            for other in bases if slope != 0 else ():
-                terms = sympy.Add.make_args(sympy.expand(rest * slope * (other - still(other))))
-                if not _add_up_to_0([meaning.node(t) for t in terms], f, p, folding):
-                    what = text(meaning.node(base), folding.names)
-                    raise NotSeparable("sum", f"{what} is no difference from a mean of its own")
+            if slope == 0:
+                continue
+            near = all(any(near_0(rest * slope * (other - still(other)))) for other in bases)
+            if near and _is_extreme(meaning.nodes[r], p, folding):
+                _, near = near_0(base - still(base))
+            if not near:
+                what = text(meaning.node(base), folding.names)
+                raise NotSeparable("sum", f"{what} is no difference from a mean of its own")
 
 
 def _moves(r: Node, p: int, folding: Folding) -> bool:
@@ -68,22 +76,32 @@ def _moves(r: Node, p: int, folding: Folding) -> bool:
     return any(folding.pass_of[u] == p for u in folding.uses(r))
 
 
-def _add_up_to_0(terms: Sequence[Node], f: Node, p: int, folding: Folding) -> bool:
-    """Whether terms add up to 0 over the axes of `f`, whatever the chunks so far, or at each
-    position where extrema are what they are of; tried with random values."""
+def _is_extreme(r: Node, p: int, folding: Folding) -> bool:
+    """Whether a result is computed from extrema themselves, and not from sums alone."""
+    starts = folding.starts()
+    return any(abs(starts.get(n, 0.0)) >= -FLOOR for n in postorder([folding.current(r, p)]))
+
+
+def _near_0(terms: Sequence[Node], f: Node, p: int, folding: Folding) -> tuple[bool, bool]:
+    """Whether terms add up to 0 over the axes of `f`, whatever the chunks so far, and whether they
+    do at each position, where extrema of pass `p` are what they are of; tried with random
+    values."""
     gap, of_all = added(terms), added([pointwise("abs", (t,)) for t in terms])
     order = list(postorder([gap]))
-    extrema = {n: n.args[0] for n in order if n.op in EXTREMA and n in folding.uses(n)}
+    moving = (n for n in order if folding.pass_of.get(n) == p)
+    extrema = {n: n.args[0] for n in moving if n.op in EXTREMA}
+    places = postorder(a for n in order if is_read(n) for a in n.args)
+    extrema = {} if not extrema.keys().isdisjoint(places) else extrema  # no reading goes along them
     here = substitute([gap, of_all], extrema)
     tried = [along("sum", carrying(t, over(f)), over(f)) for t in (gap, of_all)]
     tried += [here[gap], here[of_all]]
     tries = [*itertools.islice(points(tried, {}, (), False, False), 2)]
     if not tries or any(n.op == "state" for n in order):
-        return False
+        return False, False
     tries = [replace(t, whole={a: _LONGER + t.sizes[a] for a in folding.axes}) for t in tries]
     found = [replace(t, seed=i).values(tried) for t in tries for i in range(_TRIALS)]
-    ways = [[v[0:2] for v in found], [v[2:4] for v in found] if extrema else []]
-    return any(way and _all_small(way) for way in ways)
+    at_each = bool(extrema) and _all_small([v[2:4] for v in found])
+    return _all_small([v[0:2] for v in found]), at_each
 
 
 def _all_small(pairs: Sequence[Sequence[Any]]) -> bool:

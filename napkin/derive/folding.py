@@ -10,14 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.algebra.fold import State, Tag, Twin, state_leaf
-from napkin.algebra.terms import Uses, carrying, combined, extent, identity, is_count
+from napkin.algebra.terms import (
+    Uses,
+    carrying,
+    combined,
+    extent,
+    identity,
+    is_count,
+    value_at,
+)
 from napkin.derive.rules.divide import DIVIDED
 from napkin.derive.rules.pair import PAIRED, Scanned
 from napkin.derive.rules.solve import by_pairs
 from napkin.derive.scans import CARRIED, on_chunk
 from napkin.ir.infer import along, rebuilt
 from napkin.ir.names import numbered
-from napkin.ir.node import REDUCTIONS, Node, over, postorder
+from napkin.ir.node import FLOOR, REDUCTIONS, Node, over, postorder
 from napkin.ir.rewrite import substitute
 
 
@@ -30,7 +38,7 @@ class Folding:
         order: every term, arguments first.
         folds: the reductions over the axis, in order.
         states: the states of each pass, in the order of their steps.
-        carried: the states that only carry a result from step to step, by result and pass.
+        carried: the states that only carry a result from step to step, by result, pass and start.
         scanning: the terms with a scan along the axis in them, or that are one.
         pass_of: the pass in which each reduction is known.
         running: the leaves of sums that are held running, by what they sum.
@@ -58,7 +66,7 @@ class Folding:
             if self.scans(n) or not self.scanning.isdisjoint(n.args):
                 self.scanning.add(n)
         self.states: list[list[State]] = [[] for _ in range(passes)]
-        self.carried: dict[tuple[Node, int], State] = {}
+        self.carried: dict[tuple[Node, int, float], State] = {}
         self.pass_of: dict[Node, int] = {}
         self.running: dict[object, Mapping[Tag, Node]] = {}
         self.stepped: dict[object, Sequence[Node]] = {}
@@ -202,6 +210,16 @@ class Folding:
     def starts(self) -> dict[Node, float]:
         """What the leaf of each state is before the first chunk."""
         return {s.leaf("new"): s.init for states in self.states for s in states}
+
+    def has_value_at_start(self, n: Node, p: int) -> bool:
+        """Whether a term of pass `p` has a value near others where no position counts so far, for
+        all that it is computed from or for some: a quotient by such a sum has none, the logarithm
+        of one is -inf, and an extremum is an infinity or the lowest float. Counts count always."""
+        value, starts = self.current(n, p), self.starts()
+        counts = {s.leaf("new") for (f, q), s in self._plain.items() if q == p and is_count(f)}
+        moving = [m for m in postorder([value]) if m in starts and m not in counts]
+        tried = [{m: starts[m]} for m in moving] + [{m: starts[m] for m in moving}]
+        return all(abs(value_at(value, start)) < -FLOOR / 2 for start in tried)
 
     def live(self, roots: Iterable[Node]) -> list[list[State]]:
         """The states of each pass that `roots` are computed from, directly or through others."""

@@ -167,7 +167,7 @@ class _Running:
             state = self._column(a)
             if state is None:
                 return None
-            symbol = sympy.Symbol(f"fold_{state.name}", positive=True)
+            symbol = sympy.Symbol(f"fold_{state.name}", real=True)
             states[symbol] = state
             total += b * symbol
         by_state = {state.name: symbol for symbol, state in states.items()}
@@ -276,14 +276,14 @@ def _on_nothing(r: Node, p: int, folding: Folding) -> float | None:
 
 def _result(r: Node, p: int, folding: Folding, first: float) -> State:
     """The state that has a result before and after a step: its own fold, if that starts from the
-    value `first`, or a state that only carries it."""
-    plain = folding.found(r, p)
-    if (r, p) not in folding.carried:
+    value `first`, or a state that only carries it from there."""
+    plain, key = folding.found(r, p), (r, p, first)
+    if key not in folding.carried:
         if plain is not None and plain.init == first and math.isfinite(first):
             return plain
-        folding.carried[r, p] = _carrier(r, p, folding, first)
-        folding.states[p].append(folding.carried[r, p])
-    return folding.carried[r, p]
+        folding.carried[key] = _carrier(r, p, folding, first)
+        folding.states[p].append(folding.carried[key])
+    return folding.carried[key]
 
 
 def _carrier(r: Node, p: int, folding: Folding, first: float) -> State:
@@ -314,7 +314,7 @@ def _over_carried(r: Node, p: int, folding: Folding) -> Node | None:
     A chunk may be written over them alone, and both must be of one guess. A maximum is not read so:
     it leaves out the -inf that a guess would stand for.
     """
-    carried = {n: state.leaf("new") for (n, q), state in folding.carried.items() if q == p}
+    carried = {n: state.leaf("new") for (n, q, _), state in folding.carried.items() if q == p}
     inside = substitute([r], carried)[r]
     if inside is r or any(n.op in EXTREMA | JOINS for n in postorder([inside])):
         return None

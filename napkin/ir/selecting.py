@@ -58,7 +58,13 @@ def _extreme(axis: str, which: str) -> Node:
 
 
 def ranked(
-    how: str, x: Node, axis: str, k: int, seen: tuple[Node, ...] = (), more: tuple[Param, ...] = ()
+    how: str,
+    x: Node,
+    axis: str,
+    k: int,
+    seen: tuple[Node, ...] = (),
+    more: tuple[Param, ...] = (),
+    last: tuple[Param, ...] | None = None,
 ) -> list[tuple[Node, Node]]:
     """The `k` largest values of `x` along an axis ("max"), or the smallest, each with its position:
     the first of equal ones, and NaN before all numbers. Past the last one are the extremum of
@@ -67,12 +73,14 @@ def ranked(
     Args:
         seen: tests of the positions that count.
         more: parameters of the extrema, behind their start.
+        last: the same of the last one, if that has others.
     """
     at, found = position(axis), list[tuple[Node, Node]]()
-    start, last = REDUCTIONS[how].identity, REDUCTIONS["min"].identity
-    for _ in range(k):
+    start, end = REDUCTIONS[how].identity, REDUCTIONS["min"].identity
+    own = [more] * (k - 1) + [more if last is None else last]
+    for params in own:
         left = (*seen, *(pointwise("not_equal", (at, place)) for _, place in found))
-        most = along(how, where_all(left, x, start), (axis,), (start, *more))
+        most = along(how, where_all(left, x, start), (axis,), (start, *params))
         chosen = where_all((*left, at_extremum(x, most)), at, NONE)
-        found.append((most, along("min", chosen, (axis,), (last,))))
+        found.append((most, along("min", chosen, (axis,), (end,))))
     return found

@@ -269,3 +269,16 @@ def test_a_test_of_values_that_use_another_result_needs_another_pass() -> None:
         streamed(at_the_second)
     kernel = at_the_second.stream("x", passes=2).kernel
     assert breach(kernel, {"X": np.array([0.6, 1.1])}, {"x": 2}, (1, 1)) is None
+
+
+@nk.diagram("q x -> q")
+def top_two(X: Any) -> Any:
+    (one, two), _ = nk.topk(X, 2, over="x")
+    return one + two
+
+
+def test_values_of_ranks_whose_last_position_nobody_asks_for() -> None:
+    """The last value is compared with nothing, as the others are with those that they rank."""
+    kernel = top_two.stream("x").kernel
+    X = np.random.default_rng(0).normal(size=(2, 12))
+    assert breach(kernel, {"X": X}, {"q": 2, "x": 12}, (5, 0, 4, 3)) is None

@@ -19,7 +19,7 @@ from functools import reduce
 from napkin.algebra.fold import Separation, State, Tag, state_leaf
 from napkin.algebra.known import left_out
 from napkin.algebra.rule import Instance, Rule
-from napkin.algebra.terms import EXTREMA, combined, identity
+from napkin.algebra.terms import EXTREMA, WRITTEN, combined, identity
 from napkin.derive.folding import Folding
 from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
@@ -142,11 +142,13 @@ def rank(f: Node, same: Container[Node], folding: Folding) -> Rank | None:
     taken = [n for n in tests if n.op == "not_equal" and n.args[0] is position(axis)]
     if not taken or axis not in x.axes:  # equal values have no rank
         return None
-    seen = tests[: tests.index(taken[0])]
-    *better, last = ranked(most.op, x, axis, len(taken) + 1, seen, most.params[2:])
-    found = Rank(better, place and most)
-    whole = f in last and all(n in same for n in found.by)
-    return found if whole and _free((x, *seen), same, folding) else None
+    seen, own = tests[: tests.index(taken[0])], most.params[2:]
+    for more in (own, (WRITTEN,)):  # the last value, of no position, is compared with nothing
+        *better, last = ranked(most.op, x, axis, len(taken) + 1, seen, more, own)
+        found = Rank(better, place and most)
+        if f in last and all(n in same for n in found.by) and _free((x, *seen), same, folding):
+            return found
+    return None
 
 
 def held_in_rank(f: Node, p: int, found: Rank, folding: Folding) -> Node:

@@ -7,6 +7,7 @@ rest are deferred to the tail.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +32,7 @@ from napkin.derive.rules.together import write_exponent
 from napkin.derive.running_results import hold as hold_running
 from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
-from napkin.ir.node import REDUCTIONS, Node, over, postorder
+from napkin.ir.node import REDUCTIONS, Node, number, over, postorder
 from napkin.ir.operators import POINTWISE, RELATIONS
 from napkin.ir.operators.meant import joins_as
 from napkin.ir.rewrite import substitute
@@ -246,7 +247,7 @@ class Separating:
 
     def _held_or_deferred(self, g: Body, parts: Parts) -> Node:
         must = self._must(g)
-        running = must | self._asked(g.meaning)
+        running = must | self._asked(g)
         if not running:
             return self._deferred(g, parts)
         try:
@@ -269,16 +270,18 @@ class Separating:
             terms.append(inner if factor is None else scaled(inner, factor))
         return added(terms)
 
-    def _asked(self, meaning: Meaning) -> set[Any]:
-        """The results that the caller wants held running."""
+    def _asked(self, g: Body) -> set[Any]:
+        """The results that the caller wants held running, and that may be: where one has no value
+        for a while, or for good, no rescale brings a sum back from there."""
         names, folds = self.folding.names, self.folding.folds
         return {
             s
-            for s, n in meaning.nodes.items()
-            if meaning.side_of(n) == "r"
+            for s, n in g.meaning.nodes.items()
+            if g.meaning.side_of(n) == "r"
             and self.folding.uses(n)
             and self.hold
             & {names.get(u, "") for u in ({n} if n in folds else self.folding.uses(n))}
+            and self.folding.has_value_at_start(n, g.p)
         }
 
     def _deferred(self, g: Body, parts: Parts) -> Node:
@@ -290,9 +293,20 @@ class Separating:
                 raise NotSeparable(g.f.op, "a power of its body may overflow before it is scaled")
         terms: list[Node] = []
         for a, b in parts:
-            terms.append(scaled_by(self._folded(g, a), b, g.meaning))
+            terms.append(self._of_chosen(g, a, b, scaled_by(self._folded(g, a), b, g.meaning)))
         self._note(g, parts, deferred=set[Any]().union(*(by_side(b)[1] for _, b in parts)))
         return added(terms)  # a body that is identically 0 has no parts
+
+    def _of_chosen(self, g: Body, a: Any, b: Any, found: Node) -> Node:
+        """A sum of what conditions choose of a chunk times results of which one may be an infinity:
+        0 where they choose nothing, as 0 times infinity is no number."""
+        chosen = sympy.Mul(*(by_side(a)[0] - g.meaning.nodes.keys()))
+        terms = [self.folding.current(g.meaning.stands_for(s), g.p) for s in by_side(b)[1]]
+        starts, reals = self.folding.starts(), (n for n in postorder(terms) if n.kind == "real")
+        if chosen == 1 or all(math.isfinite(starts.get(n, 0.0)) for n in reals):
+            return found
+        none = pointwise("equal", (self._folded(g, chosen), number(0)))
+        return pointwise("where", (none, number(0.0), found))
 
     def _held(self, g: Body, running: set[Any]) -> Node:
         """A sum whose body holds some results running; factors of the others are deferred."""

@@ -65,6 +65,11 @@ def captured(name: str, arrays: Sequence[Any]) -> Captured:
     return "recorded" if recorded and torch.is_grad_enabled() else ""
 
 
+def transformed() -> bool:
+    """Whether a transform of torch.func or `torch.vmap` is in progress."""
+    return _transforms() is not None
+
+
 def check_run(name: str, arrays: Sequence[Any], scalars: Mapping[str, Any]) -> dict[str, float]:
     """The scalars of a plan that runs at once, as numbers.
 
@@ -90,12 +95,22 @@ def check_tangents(name: str, arrays: Sequence[torch.Tensor]) -> None:
     if forward_ad._current_level < 0:  # pyright: ignore[reportPrivateUsage]
         return
     for t in arrays:
-        if t.is_floating_point() and forward_ad.unpack_dual(t).tangent is not None:
+        if t.is_floating_point() and _has_tangent(t):
             raise InputError(
                 f"{name}: a tensor carries a forward-mode tangent, and there are no derivatives in "
                 "forward mode; differentiate backwards, or give the tensor's primal, "
                 "torch.autograd.forward_ad.unpack_dual(t).primal"
             )
+
+
+def _has_tangent(t: torch.Tensor) -> bool:
+    """Whether it has a tangent at the innermost level of torch.func. The operator asks at each."""
+    try:
+        return forward_ad.unpack_dual(t).tangent is not None
+    except RuntimeError:  # torch.vmap does not map the question over an outer level
+        if transformed():
+            return False
+        raise
 
 
 def _check_type(name: str, t: Any) -> None:

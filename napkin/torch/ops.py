@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 
 from napkin.errors import InputError, NapkinError
 from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function, Reads
-from napkin.torch.given import beside_tensors, captured, check_tangents
+from napkin.torch.given import beside_tensors, captured, check_tangents, transformed
 from napkin.torch.keys import called, is_gradient, key_of, places_of
 from napkin.torch.ready_tables import MOST, remember
 
@@ -65,7 +66,11 @@ class Call:
     def outputs(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """All outputs, each a tensor of its own, in a place where nothing is recorded."""
         with _below_autograd():
-            return _executed(arrays, self.key, self.scalars)
+            if not transformed():
+                return _executed(arrays, self.key, self.scalars)
+            # `Function.forward` turns derivatives off, but outer levels of torch.func take theirs.
+            with torch.enable_grad(), _tangents(True):
+                return _executed(arrays, self.key, self.scalars)
 
     def gradients(
         self, made: Gradient, arrays: list[torch.Tensor], places: tuple[int, ...]
@@ -211,6 +216,7 @@ def asked(arrays: Sequence[torch.Tensor]) -> tuple[bool, ...]:
 recorded: Any = super(torch.autograd.Function, _Recorded).apply  # pyright: ignore
 """The outputs of a `Call`, the first argument, on tensors, the others."""
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd  # pyright: ignore
+_tangents: Any = forward_ad._set_fwd_grad_enabled  # pyright: ignore
 
 
 def _each(

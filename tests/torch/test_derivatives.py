@@ -94,3 +94,50 @@ def test_a_function_that_has_none(in_float64: None) -> None:
     found, _ = nkt.compile(ordered)(x)
     with pytest.raises(nk.Refusal, match="gradient is refused at sort"):
         found.sum().backward()
+
+
+def _scaled(x: torch.Tensor) -> torch.Tensor:
+    return nkt.softmax(x, -1).square().sum()
+
+
+def _inner_value(x: torch.Tensor) -> torch.Tensor:
+    return torch.func.grad_and_value(_scaled)(x)[1]
+
+
+def test_a_value_of_an_inner_transform() -> None:
+    """An outer transform or autograd takes its derivatives as without an inner one."""
+    x = torch.randn(3)
+    want = torch.func.grad(lambda x: x.softmax(-1).square().sum())(x)
+    torch.testing.assert_close(torch.func.grad(_inner_value)(x), want)
+    recorded = x.clone().requires_grad_()
+    _inner_value(recorded).backward()
+    torch.testing.assert_close(recorded.grad, want)
+    recorded = x.clone().requires_grad_()
+    torch.func.vmap(_inner_value)(recorded[None]).sum().backward()
+    torch.testing.assert_close(recorded.grad, want)
+    with torch.no_grad():
+        assert not _inner_value(recorded).requires_grad
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda x: torch.func.grad(lambda x: torch.func.grad(_scaled)(x).square().sum())(x),
+        lambda x: torch.func.jacrev(torch.func.jacrev(_scaled))(x),
+        lambda x: torch.func.hessian(_scaled)(x),
+        lambda x: torch.func.jvp(torch.func.grad(_scaled), (x,), (x,)),
+        lambda x: torch.func.jvp(torch.func.vmap(_scaled), (x[None],), (x[None],)),
+        lambda x: torch.func.jvp(torch.func.vmap(torch.func.grad(_scaled)), (x[None],), (x[None],)),
+    ],
+)
+def test_transforms_of_transforms_are_refused(second: Any) -> None:
+    with pytest.raises(nk.InputError, match=r"forward-mode tangent|a gradient of a gradient"):
+        second(torch.randn(3))
+
+
+def test_a_mapped_call_beside_tangents_of_others() -> None:
+    x = torch.randn(2, 3)
+    _, found = torch.func.jvp(
+        lambda y: torch.func.vmap(_scaled)(x).sum() * y, (torch.tensor(1.0),), (torch.tensor(1.0),)
+    )
+    torch.testing.assert_close(found, x.softmax(-1).square().sum())

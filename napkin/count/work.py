@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -140,8 +140,8 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
         for n in postorder(roots, reads):
             if n in other or n.constant or n in inside or n in once:
                 continue
-            found = _counts(n, kernel, streamed if n in moving else ())
-            out += [replace(c, tail=bool(i) and i == len(s.passes)) for c in found]
+            tail = bool(i) and i == len(s.passes)
+            out += _counts(n, kernel, streamed if n in moving else (), tail)
             if n not in moving:
                 once.add(n)
     return tuple(out)
@@ -166,7 +166,7 @@ def _moving(roots: Iterable[Node], kernel: Kernel) -> set[Node]:
     return out
 
 
-def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Count]:
+def _counts(n: Node, kernel: Kernel, streamed: Sequence[str], tail: bool) -> Iterable[Count]:
     def made(pipe: str, per_value: int, axes: Sequence[str], **of: Any) -> Count:
         axes = tuple(axes)
         chunked = tuple((a, tile_symbol(kernel, a)) for a in streamed if a not in axes)
@@ -174,7 +174,7 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
         moves = kernel.stream.carried(axes) or bool(chunked)
         seen = kernel if moves and kernel.visits is not None else None
         split = (kernel.splits, kernel.part)
-        return Count(pipe, per_value, axes, repeated, chunked, seen, *split, **of)
+        return Count(pipe, per_value, axes, repeated, chunked, seen, *split, tail, **of)
 
     if is_read(n):
         for pipe, number in _operations(STORAGE[own_type(n)]).items():

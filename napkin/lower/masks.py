@@ -37,7 +37,7 @@ def masked(
     def guard(body: Node, axis: str, fill: float) -> Node:
         if value_at(body, axis, known) == fill:
             return body
-        reused = _reused(made[axis], body, axis)
+        reused = _reused(made[axis], body, axis) if made[axis] else body
         if value_at(reused, axis, known) == fill:
             return reused
         if fill == 0.0 and body.op == "mul":
@@ -64,7 +64,7 @@ def masked(
 
     done = rewrite(roots, change)
     # Where the masked form serves every reader, the plain one need not be kept beside it.
-    for axis, table in made.items():
+    for axis, table in ((a, t) for a, t in made.items() if t):
         shared = _using(table, done.values())
         if _sound([shared[n] for n in done.values()], axis, known):
             done = {old: shared[new] for old, new in done.items()}

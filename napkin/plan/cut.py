@@ -21,6 +21,7 @@ from napkin.plan.pieces import Pieces
 from napkin.plan.points import is_pointwise, points_of
 from napkin.plan.segments import Memo
 from napkin.plan.ways import SAME, Cut, Cutting, Way, named, preferred, simplest, too_long, way_text
+from napkin.settings.best import Move
 
 
 def cut(
@@ -33,7 +34,7 @@ def cut(
     at: Sequence[Node] | None = None,
     unfused: bool = False,
     under: float = math.inf,
-    as_it_is: bool = False,
+    move: Move = "other",
 ) -> Cut | None:
     """Cut the terms of `outputs` into kernels for a machine.
 
@@ -43,12 +44,12 @@ def cut(
         unfused: cut after every point instead, but where what one computes exists in no memory, so
             that its readers are in its kernel.
         under: seconds; None is the answer where no cut can take less.
-        as_it_is: whether other terms are tried after this one, to which some work is left.
+        move: "as it is" where other terms are tried after this one, to which some work is left.
 
     Raises:
         Refusal: some term has no kernel that fits the machine.
     """
-    term = _Term(name, outputs, names, sizes, memo, at, unfused, as_it_is)
+    term = _Term(name, outputs, names, sizes, memo, at, unfused, move)
     points = term.with_room(points_of(outputs, sizes))
     if at is not None:
         return term.among({*points, *at, *(o.node for o in outputs if is_pointwise(o.node))}, under)
@@ -61,13 +62,16 @@ def cut(
     except Refusal as refusal:
         refused = refusal
     for changes in (stored, again):
+        if changes is again and move == "as it is":
+            move = "again"
+            memo.effort.begins()
         change = changes(outputs, sizes, points, found)
         if change is None or term.with_room(change.points) != change.points:
             continue
-        if found and (why := memo.effort.over(as_it_is)):
+        if found and (why := memo.effort.over(move)):
             _tell_left(change, names, why)
             continue
-        better = term.changed(change, found, under)
+        better = term.changed(change, found, under, move)
         if better:
             found, points = better, change.points
     if found is None and refused is not None:
@@ -92,7 +96,7 @@ class _Term:
     memo: Memo
     at: Sequence[Node] | None
     unfused: bool
-    as_it_is: bool
+    move: Move
 
     def with_room(self, points: Set[Node]) -> Set[Node]:
         """The points but for those that may not lie in memory: each kernel that needs one computes
@@ -100,8 +104,11 @@ class _Term:
         results = {o.node for o in self.outputs}
         return {n for n in points if n in results or self.memo.has_room(n, self.sizes)}
 
-    def among(self, points: Set[Node], under: float) -> Cut | None:
+    def among(self, points: Set[Node], under: float, move: Move | None = None) -> Cut | None:
         """The fastest cut among orders of the points; None where none takes less than `under`.
+
+        Args:
+            move: by which the first of them is tried; by default as the term is.
 
         Raises:
             Refusal: some term has no kernel that fits, and any cut would do.
@@ -112,11 +119,12 @@ class _Term:
         fastest = math.inf
         for order in orders(self.outputs, points):
             frontier = Frontier(self.outputs, self.sizes, order, points, self.unfused)
-            if found and (why := self.memo.effort.over(self.as_it_is)):
+            known = found or (refused and under < math.inf)
+            if known and (why := self.memo.effort.over(self.move)):
                 self._tell_left(frontier, why)
                 continue
             pieces = Pieces(self.name, self.outputs, self.names, frontier, self.memo)
-            cutting = Cutting(pieces, self.at, min(under, fastest), self.as_it_is)
+            cutting = Cutting(pieces, self.at, min(under, fastest), move or self.move)
             try:
                 cutting.check()
                 if cutting.least < under and cutting.least <= fastest * SAME:
@@ -138,11 +146,11 @@ class _Term:
         self._tell_orders(tried, ways, best)
         return found[best]
 
-    def changed(self, change: Change, best: Cut | None, under: float) -> Cut | None:
+    def changed(self, change: Change, best: Cut | None, under: float, move: Move) -> Cut | None:
         """The fastest cut among other points; None where the best so far is better."""
         under = min(under, best.seconds) if best else under
         try:
-            found = self.among(change.points, under)
+            found = self.among(change.points, under, move)
         except Refusal:
             found = None
         ways = [_way(c) for c in (best, found) if c]

@@ -283,11 +283,11 @@ def _refactored(
     found, refused = None, None
     try:
         own = name, ready.outputs, ready.names, known, memo
-        found = cut(*own, under=under, as_it_is=True)
+        found = cut(*own, under=under, move="as it is")
     except Refusal as why:
         refused = why
     while True:
-        memo.effort.begins_others()
+        memo.effort.begins()
         now, under = rewritten[-1] if rewritten else ready, found.seconds if found else under
         sizes = _sized(known, rewritten)
         best = _best_refactored(name, now, sizes, memo, under, [t.made for t in rewritten])
@@ -320,7 +320,7 @@ def _best_refactored(
     for other in refactorings(term.outputs, term.names, sizes, done):
         if (tracer := active()) is not None:
             tracer.began(f"the term with {other.law}", other)
-        if under < math.inf and (why := memo.effort.over()):
+        if under < math.inf and (why := memo.effort.over("other")):
             _tell_left(other, why)
             continue
         sized = _sized(sizes, [other])

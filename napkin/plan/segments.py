@@ -14,7 +14,7 @@ from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import array_bytes, own_type
 from napkin.machine.machines import Machine
-from napkin.settings.best import FEW, NARROW, PRICED, SPENT, Effort
+from napkin.settings.best import FEW, LABELLINGS, NARROW, PRICED, Effort
 from napkin.settings.choice import Choice
 from napkin.settings.choose import Search
 from napkin.settings.specialised import launched
@@ -143,12 +143,10 @@ class Memo:
             out.append(f"after {PRICED:,} settings, about {FEW} of each further kernel were priced")
         if self.effort.thinned:
             work = f"after the work of {NARROW:,} settings"
-            out.append(f"{work}, further kernels were tried in two numbers of parts")
-        for work in sorted(self.effort.stopped):
-            what = (
-                "order, points or term" if work >= SPENT else "order or points for the term as is"
-            )
-            out.append(f"after the work of {work:,} settings, no other {what} was tried")
+            few = f"{LABELLINGS} labellings and in the most parts"
+            out.append(f"{work}, further kernels were tried in {few}")
+        for work, what in sorted(self.effort.stopped):
+            out.append(f"after the work of {work:,} settings, {what}")
         return out
 
     def has_room(self, n: Node, sizes: Mapping[str, int]) -> bool:

@@ -20,6 +20,7 @@ from napkin.ir.node import Node
 from napkin.ir.storage import unstored
 from napkin.plan.pieces import Piece, Pieces, Segment, uniquely_named
 from napkin.plan.segments import SHORT
+from napkin.settings.best import Move
 
 LONGEST = 12
 """Most points that one kernel fuses; a normalisation and a product take about five."""
@@ -143,10 +144,10 @@ class Cutting:
         pieces: Pieces,
         at: Sequence[Node] | None = None,
         under: float = math.inf,
-        as_it_is: bool = False,
+        move: Move = "other",
     ) -> None:
         # Why no more kernels are priced, where another cut is known.
-        self._over = partial(pieces.memo.effort.over, as_it_is) if under < math.inf else str
+        self._over = partial(pieces.memo.effort.over, move) if under < math.inf else str
         self.frontier, self.pieces = (frontier := pieces.frontier), pieces
         self.points, self.level, self.results = frontier.points, frontier.level, frontier.results
         self._forced = None if at is None else {self.level[n] for n in at}
@@ -195,8 +196,7 @@ class Cutting:
 
     def run(self) -> Cut:
         """The fastest cut: the best way to end after each point, from those before it."""
-        made: list[Piece] = []
-        i = len(self.points)
+        made, i = list[Piece](), len(self.points)
         while i > 0:
             way = self._way(i)
             if way is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from napkin.algebra.tracer import active
 from napkin.count.shares import positions
@@ -33,20 +34,39 @@ BEGUN = 10
 """Settings that take as long to price as a kernel takes to label, or to count at any tiles."""
 
 NARROW = 21_000
-"""Work of one diagram after which further kernels are tried in few numbers of parts (see
-`Effort.work`). Diagrams of `diagrams/` take 20,180 at most; 1,000 take 0.2 to 0.3 seconds."""
+"""Work of one diagram after which further segments are tried in few labellings, and in the most
+parts, which are mostly the fastest (see `Effort.work`). Diagrams of `diagrams/` take 20,180 at
+most; 1,000 take 0.2 to 0.3 seconds."""
+
+LABELLINGS = 2
+"""Labellings of a segment that fit and are priced then: those that move the fewest bytes."""
 
 AS_IT_IS = 23_000
 """Work after which a search that has found a cut of a term as it is tries no other order of points
-and no other points for it: other terms gain more (of 14 gradients of random programs that are over
-it, two take 0.79 and 0.87 of the time)."""
+for it and stores no more of them."""
 
 SPENT = 28_000
-"""Work after which a search that has found a cut tries no other order, points or term."""
+"""Work after which a search that has found a cut tries no other by any move."""
 
-OTHERS = 5_000
+AGAIN = 9_500
+"""Work that is left for the points of the term as it is that may be computed again, however much
+the cut before took: of 16 gradients of random programs that are over `AS_IT_IS`, four so take 0.66
+to 0.92 of the time."""
+
+OTHERS = 3_000
 """Work that is left for other terms, however much the best one took: one can take a ten-thousandth
 of the time (of chains of products)."""
+
+Move = Literal["as it is", "again", "other"]
+"""How a search goes on that has found a cut: by other orders and more points of the term as it is,
+by points of it that are computed again, or by other terms."""
+
+LEFT_OUT: Mapping[Move, str] = {
+    "as it is": "no other orders of points, and no more points, of the term as is were tried",
+    "again": "no points of the term as is were computed again",
+    "other": "no other orders, points or terms were tried",
+}
+"""What a search leaves out that does not go on so."""
 
 COUNTED = 2**26
 """Positions of arrays that count visited chunks, over the settings of one kernel, about: these take
@@ -66,16 +86,17 @@ class Effort:
     Attributes:
         priced: settings.
         begun: kernels that are labelled, and labelled ones of which settings are priced.
-        others: the work after which terms beside the best one are tried.
-        thinned: whether some kernel was tried in fewer numbers of parts than may pay.
-        stopped: the amounts of work after which some cut was not tried.
+        since: the work after which the move began by which cuts are tried.
+        thinned: whether some segment was tried in fewer labellings or numbers of parts than may
+            pay.
+        stopped: the amounts of work after which some cut was not tried, and what cut.
     """
 
     priced: int = 0
     begun: int = 0
-    others: int = 0
+    since: int = 0
     thinned: bool = False
-    stopped: set[int] = field(default_factory=set[int])
+    stopped: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
 
     @property
     def work(self) -> int:
@@ -83,25 +104,24 @@ class Effort:
         plan on every computer."""
         return self.priced + BEGUN * self.begun
 
-    def thin(self, numbers: list[int]) -> list[int]:
-        """The numbers of parts that are worth a try: of many, those in the middle and at the end
-        once more work is done than `NARROW`."""
-        if self.work < NARROW or len(numbers) <= 2:
-            return numbers
-        self.thinned = True
-        return [numbers[(len(numbers) - 1) // 2], numbers[-1]]
+    def narrows(self, many: bool) -> bool:
+        """Whether a few are tried of what there are `many` of: once more work is done than
+        `NARROW`."""
+        narrow = many and self.work >= NARROW
+        self.thinned = self.thinned or narrow
+        return narrow
 
-    def begins_others(self) -> None:
-        """The best term so far is known, and others are tried."""
-        self.others = self.work
+    def begins(self) -> None:
+        """What is tried by another move comes next."""
+        self.since = self.work
 
-    def over(self, as_it_is: bool = False) -> str:
-        """Why a search that has found a cut, of a term `as_it_is` or of another, tries no other;
-        empty where it does."""
-        most = AS_IT_IS if as_it_is else max(SPENT, self.others + OTHERS)
+    def over(self, move: Move) -> str:
+        """Why a search that has found a cut tries no other by a move; empty where it does."""
+        left = AGAIN if move == "again" else OTHERS
+        most = AS_IT_IS if move == "as it is" else max(SPENT, self.since + left)
         if self.work < most:
             return ""
-        self.stopped.add(most)
+        self.stopped.add((most, LEFT_OUT[move]))
         return f"the search is bounded: the work of {most:,} settings is done"
 
     @property

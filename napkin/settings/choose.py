@@ -22,6 +22,7 @@ from napkin.diagram.interface import Output
 from napkin.ir.node import Node
 from napkin.machine.machines import Machine
 from napkin.settings.best import (
+    LABELLINGS,
     Effort,
     best_tiles,
     flat,
@@ -57,6 +58,9 @@ average, H100); and where smaller tiles do."""
 ADDS = 0.9
 """Share of the predicted time of other ways below which groups add in memory: then two runs may
 differ in their last bits."""
+
+LEFT = f"the search is bounded: {LABELLINGS} labellings that fit are priced by now"
+UNFIT = "no setting fits the registers and the shared memory of a group"
 
 HAIR = 1 + 1e-9
 """Times a bound that rounding does not reach."""
@@ -94,6 +98,7 @@ class Search:
         self.terms = name, outputs, names, sizes
         self._priced: dict[Kernel, Iterator[Unpriced]] = {}
         self._refused = set[object]()
+        self._left = set[Kernel]()
 
     def leave_out(self, kernel: Kernel) -> None:
         """Leave out the ways with the labels of a kernel, which the compiler refuses."""
@@ -177,7 +182,8 @@ class Search:
         priced = {_labels(c.kernel) for way in ways for c in way}
         for kernel in self.kernels:
             if _labels(kernel) not in priced:
-                _tell_unpriced(kernel, self._least[kernel], best)
+                left = kernel in self._left
+                _tell_unpriced(kernel, self._least[kernel], best, LEFT if left else UNFIT)
 
     def _in_parts(self, kernel: Kernel) -> bool:
         """Whether a number of parts is asked of a kernel, which can be cut in them."""
@@ -185,10 +191,15 @@ class Search:
 
     def _plain(self) -> list[tuple[Choice, ...]]:
         """The ways for which no number of parts is asked; none of a kernel that takes longer, at
-        its least, than another's products do that take tiles as they are."""
+        its least, than another's products do that take tiles as they are, and few of a search that
+        narrows."""
         found: dict[Kernel, list[tuple[Choice, ...]]] = {}
         fastest = bar = math.inf
         for kernel in sorted(self.kernels, key=self._least.__getitem__):
+            fit = sum(any(map(_flat, ways)) for ways in found.values())
+            if self.effort.narrows(fit >= LABELLINGS):
+                self._left = {*self.kernels} - found.keys()
+                break
             if self._least[kernel] * ROUNDED <= fastest and not self._in_parts(kernel):
                 found[kernel] = self._of(kernel, bar)
                 ranks = (_rank(w)[0] for w in found[kernel] if _flat(w))
@@ -216,7 +227,8 @@ class Search:
             return self._of_pairs(in_blocks(kernel, sizes), math.inf)
         most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
         may_pay = most > 2 * at_least(machine, 0)
-        parts = self.effort.thin(part_numbers(whole, sizes, machine)) if may_pay else []
+        parts = part_numbers(whole, sizes, machine) if may_pay else []
+        parts = parts[-1:] if self.effort.narrows(len(parts) > 1) else parts
         runs = runs_of(whole, sizes, machine) if may_pay else []
         pairs = itertools.chain(
             in_parts(kernel, sizes, parts),
@@ -250,15 +262,16 @@ class Search:
         self, pairs: Iterable[Pair], most: float, bar: float = math.inf
     ) -> list[tuple[Choice, ...]]:
         """The best tiles of pairs of kernels that take less than `most` seconds together, and that
-        are behind neither each other nor what sets `bar`."""
-        found: list[tuple[Choice, ...]] = []
-        for pair in pairs:
+        are behind neither each other nor what sets `bar`. Of parts the most are tried first: they
+        are mostly the fastest, and the others then behind."""
+        every, found = [*pairs], dict[Pair, tuple[Choice, ...]]()
+        for pair in sorted(every, key=lambda p: -p.sizes.get(p.folding.part, 0)):
             under = min(most, bar)
             both = best_of_both(pair, self.dtype, self.machine, under, self.effort)
             if both is not None:
-                found.append(both)
+                found[pair] = both
                 bar = self._bar([both], bar)
-        return found
+        return [found[p] for p in every if p in found]
 
 
 def _labels(kernel: Kernel) -> object:
@@ -286,10 +299,9 @@ def _best_time(way: Sequence[Choice], best: Sequence[Choice]) -> str:
     return time
 
 
-def _tell_unpriced(kernel: Kernel, least: float, best: Sequence[Choice]) -> None:
+def _tell_unpriced(kernel: Kernel, least: float, best: Sequence[Choice], why: str) -> None:
     if (tracer := active()) is None:
         return
-    why = "no setting fits the registers and the shared memory of a group"
     if best and _flat(best) and least * ROUNDED > _rank(best)[0]:
         winner = labels_text(best[0].kernel)
         why = f"{times(least)} at least, and {winner} takes {times(_seconds(best))}"

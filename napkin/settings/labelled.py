@@ -51,7 +51,8 @@ def least_seconds(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine:
     every tensor once, and to multiply what groups of the most rows multiply."""
     known = kernel.sized(sizes)
     moved = whole_bytes(transfers(kernel), known, storage(kernel, dtype))
-    products = [c for c in counts(kernel) if c.pipe == "product" and c.kernel is None]
+    every = counts(kernel) if kernel.products else ()
+    products = [c for c in every if c.pipe == "product" and c.kernel is None]
     multiplied = sum(_least_work(c, known) * slower(c.dtype, dtype, machine) for c in products)
     if not kernel.added:
         return at_least(machine, sum(moved.values()), multiplied, dtype)

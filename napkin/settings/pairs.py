@@ -75,7 +75,7 @@ def runs_of(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> list[i
     return [n for n in RUNS if n < sizes[kernel.stream.axis]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pair:
     """Two kernels in place of one.
 

@@ -78,8 +78,7 @@ class Pricing:
         for tiles in settings:
             tiled = Tiled(self.of, tiles)
             if tiled.multiplies:
-                if fit := list(self._fitting(tiled)):
-                    yield Unpriced((self._loaded(tiled),), partial(self._nearer, tiled, fit))
+                yield Unpriced((self._loaded(tiled),), partial(self._nearer, tiled))
             else:
                 yield Unpriced((0.0,), partial(self._settle, tiled))
 
@@ -95,9 +94,11 @@ class Pricing:
         seconds += starting(self.machine, tiled.busiest, FEWEST_WARPS, self.of.lasting)
         return seconds * iterations_of(self.of.kernel, self.of.sizes, tiled.tiles) ** DOUBT
 
-    def _nearer(self, tiled: Tiled, fit: Sequence[_Fit]) -> Iterator[Unpriced]:
-        """A setting of tiles that multiplies, by what it computes and what crosses."""
-        yield Unpriced((self._at_least(tiled),), partial(self._settle, tiled, fit))
+    def _nearer(self, tiled: Tiled) -> Iterator[Unpriced]:
+        """A setting of tiles that multiplies, by what it computes and what crosses; nothing where
+        it does not fit."""
+        if fit := list(self._fitting(tiled)):
+            yield Unpriced((self._at_least(tiled),), partial(self._settle, tiled, fit))
 
     def _at_least(self, tiled: Tiled) -> float:
         """The first number of a rank that no choice at these tiles comes before: by its products,

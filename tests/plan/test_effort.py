@@ -11,8 +11,19 @@ from napkin.machine.machines import machine
 from napkin.plan import derive as deriving
 from napkin.plan.derive import memo_of, searched
 from napkin.plan.plan import Plan
+from napkin.plan.ways import SAME
 from napkin.settings import best, choose, pairs
-from napkin.settings.best import NARROW, Effort, best_tiles
+from napkin.settings.best import (
+    AGAIN,
+    AS_IT_IS,
+    BEGUN,
+    LEFT_OUT,
+    NARROW,
+    OTHERS,
+    SPENT,
+    Effort,
+    best_tiles,
+)
 
 LIMITS = ("NARROW", "AS_IT_IS", "SPENT")
 
@@ -67,7 +78,8 @@ def test_a_narrow_search_finds_a_plan_that_is_about_as_fast(
     at_once.undo()
     full = nk.derive(load(name), on="h100")
     assert not [m for m in full.trail if m.rule == "bound"]
-    assert seconds(full) <= seconds(few) <= 1.25 * seconds(full)
+    # What is a little faster in more kernels is alike, and not preferred.
+    assert seconds(full) / SAME <= seconds(few) <= 1.5 * seconds(full)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -86,22 +98,54 @@ def test_the_trace_says_which_cuts_were_not_tried(at_once: pytest.MonkeyPatch) -
     assert all("settings is done" in e.why for e in left)
 
 
-def test_the_plan_says_that_numbers_of_parts_were_left_out() -> None:
+def test_the_plan_says_that_labellings_and_numbers_of_parts_were_left_out() -> None:
     memo = memo_of("h100", "bf16")
     assert not memo.bounds
     memo.effort.thinned = True
     (note,) = memo.bounds
-    assert note.endswith("further kernels were tried in two numbers of parts")
+    assert note.endswith("tried in 2 labellings and in the most parts")
 
 
-def test_of_many_numbers_of_parts_two_are_tried() -> None:
-    numbers = [2, 4, 8, 16, 32, 64, 128]
+def test_each_move_has_work_left_of_its_own() -> None:
+    memo = memo_of("h100", "bf16")
+    effort = memo.effort
+    effort.begun = AS_IT_IS // BEGUN
+    assert effort.over("as it is")
+    assert not effort.over("again")
+    effort.begun = SPENT // BEGUN
+    assert effort.over("other")
+    effort.begins()
+    assert not effort.over("again")
+    assert not effort.over("other")
+    effort.begun += OTHERS // BEGUN
+    assert effort.over("other")
+    assert not effort.over("again")
+    effort.begun += AGAIN // BEGUN
+    assert effort.over("again")
+    said = [why.partition(", ")[2] for why in memo.bounds]
+    assert set(said) == set(LEFT_OUT.values())
+
+
+def test_of_many_labellings_and_numbers_of_parts_few_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def begun() -> int:
+        memo, diagram = memo_of("h100", "bf16"), load("layernorm_gradient")
+        searched(diagram, diagram.check_sizes({}), memo)
+        return memo.effort.begun
+
+    full = begun()
+    monkeypatch.setattr(best, "NARROW", 0)
+    assert begun() < full
+
+
+def test_a_search_narrows_where_there_are_many() -> None:
     fresh, worn = Effort(), Effort(priced=NARROW)
-    assert fresh.thin(numbers) == numbers
-    assert worn.thin(numbers[:2]) == numbers[:2]
+    assert not fresh.narrows(True)
+    assert not worn.narrows(False)
     assert not fresh.thinned
     assert not worn.thinned
-    assert worn.thin(numbers) == [16, 128]
+    assert worn.narrows(True)
     assert worn.thinned
 
 

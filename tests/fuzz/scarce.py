@@ -23,7 +23,8 @@ def scaled(d: Drawing) -> Ref:
                        public=False)  # fmt: skip
 
     def scale() -> Ref:
-        axes = d.rng.choice((*[(b, a)] * 4, (a, b), (b, c), (b, c), (c, b), (b,), (a,), (b, a, c)))
+        own = ((b, a), (b, a), (b, a), (a, b), (a, b), (b, c), (b, c), (c, b), (b,), (b, a, c))
+        axes = d.rng.choice(own)
         s = d.input(axes, fill="positive", storage=d.rng.choice(("", "", "fp32")))
         way = d.rng.choice(SCALES)
         if way == "square":
@@ -55,11 +56,13 @@ def scaled(d: Drawing) -> Ref:
 
     y = one()
     if d.chance(0.35):
-        z = one()
+        plain = d.chance(0.5)  # beside what is scaled
+        z = d.step("contract", matrix(b, a, k), matrix(b, c, k), over=(b, k)) if plain else one()
         y = d.step("add", y, z) if d.chance(0.4) else y
         d.outputs.append(z)
-    if d.chance(0.1):  # a product after the sums
-        y = d.step("contract", y, d.input((c, d.axis(16))), over=c)
+    if d.chance(0.2):  # a product after the sums
+        after = d.step("tanh", d.input((c, d.axis(16))), public=False)
+        y = d.step("contract", y, after, over=c)
     d.outputs.append(y)
     return y
 
@@ -88,10 +91,14 @@ def attended(d: Drawing) -> Ref:
     heads: Axes = (d.axis(2),) if d.chance(0.5) else ()
     Q, K, V = (d.input((*heads, *own)) for own in ((q, e), (x, e), (x, c)))
     S = d.step("mul", d.step("contract", Q, K, over=e, public=False), 0.25, public=False)
-    way = d.rng.choice(("steps", "steps", "after", "lacking", "columns", "rounded"))
+    way = d.rng.choice(
+        ("steps", "steps", "after", "lacking", "lacking", "columns", "columns", "rounded")
+    )
     keys = pattern(d, (q,), (x,), d.rng.choice((0, 1)), ("causal",)) if d.chance(0.3) else None
     if d.chance(0.3):
         keys = key_set(d, (q,), (x,), d.sizes[q] != d.sizes[x])
+    if way == "columns":
+        keys = pattern(d, (q,), (x,), 0, ("causal", "sliding", "sinks", "neighborhood"))
     if way == "steps":
         off = d.rng.choice((0, 1))
         keys = pattern(d, (q,), (x,), off, ("dilated", "strided", "fixed"))

@@ -211,7 +211,7 @@ class SpecialisedCta:
     @cached_property
     def crossing(self) -> tuple[Crossed, ...]:
         """Those of a program, in every loop the same; none where it streams nothing."""
-        return self.crossed(self.program.loops[0]) if self.program.loops else ()
+        return tuple(x for loop in self.program.loops[:1] for x in self.crossed(loop))
 
     def across(self, loop: Loop) -> tuple[Node, ...]:
         """Terms of a loop with one value for each column of the scores, computed of readings: each

@@ -77,6 +77,12 @@ def gated(A: Any, B: Any, S: Any) -> Any:
     return nk.reduce(nk.exp(nk.contract(A, B, over="b") * 0.1 + S), "sum", over="g")
 
 
+@nk.diagram("a g b, g b c, c g -> a c")
+def squared(A: Any, B: Any, S: Any) -> Any:
+    """A sum multiplies the square out: its factor is read once."""
+    return nk.contract(nk.contract(A, B, over="b"), S * S, over="g")
+
+
 CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int, int]] = [
     (product, {"a": 392, "b": 200, "c": 264}, {"a": 64, "c": 64, "b": 64}, "a", 2, 3),
     (product, {"a": 392, "b": 200, "c": 264}, {"a": 64, "c": 64, "b": 64}, "", 2, 3),
@@ -95,6 +101,7 @@ CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int, int]] = [
      "a", 2, 3),
     (narrow, {"a": 328, "b": 2064, "c": 208}, {"a": 64, "c": 128, "b": 128}, "a", 3, 2),
     (gated, {"a": 200, "g": 3, "b": 64, "c": 136}, {"a": 64, "c": 64, "g": 1, "b": 64}, "a", 2, 2),
+    (squared, {"a": 200, "g": 3, "b": 64, "c": 72}, {"a": 64, "c": 64, "g": 1, "b": 64}, "a", 2, 2),
 ]  # fmt: skip
 
 PROGRAMS = 3

@@ -5,8 +5,10 @@ from __future__ import annotations
 from drawing import Drawing
 from keyed import key_set, pattern
 from programs import Axes, Ref
+from scans import seed
 
 SCALES = ("plain", "plain", "exp", "sigmoid", "square")
+"""What becomes of scales before they scale."""
 
 
 def scaled(d: Drawing) -> Ref:
@@ -23,7 +25,19 @@ def scaled(d: Drawing) -> Ref:
                        public=False)  # fmt: skip
 
     def scale() -> Ref:
-        own = ((b, a), (b, a), (b, a), (a, b), (a, b), (b, c), (b, c), (c, b), (b,), (b, a, c))
+        own = (
+            (b, a),
+            (b, a),
+            (b, a),
+            (a, b),
+            (a, b),
+            (b, c),
+            (b, c),
+            (b, c),
+            (c, b),
+            (b,),
+            (b, a, c),
+        )
         axes = d.rng.choice(own)
         s = d.input(axes, fill="positive", storage=d.rng.choice(("", "", "fp32")))
         way = d.rng.choice(SCALES)
@@ -39,7 +53,7 @@ def scaled(d: Drawing) -> Ref:
 
     def one() -> Ref:
         way = d.rng.choice(
-            ("one", "one", "one", "both", "both", "squared", "inside", "two", "bare")
+            ("one", "one", "both", "both", "squared", "inside", "two", "two", "bare")
         )
         if way == "inside":  # with scales as factors of the sum itself
             return d.step("contract", matrix(b, a, k), matrix(b, c, k), scale(), over=(b, k))
@@ -104,9 +118,11 @@ def attended(d: Drawing) -> Ref:
         keys = pattern(d, (q,), (x,), off, ("dilated", "strided", "fixed"))
     if way == "columns":  # numbers of keys beside scores
         S = d.step("add", S, d.step("sigmoid", d.input((x,)), public=False), public=False)
-    if way == "lacking":  # functions that the language of warpgroups lacks
-        P = d.step(d.rng.choice(("erf", "ndtr", "gelu")), S, public=False)
-        y = d.step("contract", P, V, over=x, keys=keys)
+    if way == "lacking":  # random numbers, which the language of warpgroups lacks
+        P = d.step("softmax", S, over=x, keys=keys, public=False)
+        u = d.step("uniform", seed(d), over=d.axes_of(P), public=False)
+        kept = d.step("where", d.step("less", u, 0.5, public=False), 0.0, 2.0, public=False)
+        y = d.step("contract", d.step("mul", P, kept, public=False), V, over=x)
     else:
         y = d.step("contract", d.step("softmax", S, over=x, keys=keys), V, over=x)
     if way == "after":

@@ -99,10 +99,10 @@ BESIDE = FARTHEST | {windowed.windows: 3_000}
 """Of seeds from `WINDOWED` up to `ENDS` instead."""
 
 FEWEST = {
-    scarce.scaled: 34, scarce.zero_points: 10, scarce.attended: 24, scarce.typed: 14,
-    scarce.long_lines: 8, rarer_keys.slots: 8, rarer_keys.boxes: 6, rarer_keys.sides: 10,
-    rarer_keys.residues: 5, rarer.lanes: 5, rarer.renamed: 3, rarer.sorted_rows: 3,
-    rarer.bytes_: 4, rarer.nowhere: 3,
+    scarce.scaled: 40, scarce.zero_points: 9, scarce.attended: 26, scarce.typed: 16,
+    scarce.long_lines: 5, rarer_keys.slots: 8, rarer_keys.boxes: 6, rarer_keys.sides: 8,
+    rarer_keys.residues: 5, rarer.lanes: 6, rarer.renamed: 3, rarer.sorted_rows: 4,
+    rarer.bytes_: 3, rarer.nowhere: 4,
 }  # fmt: skip
 """Of seeds from `SCARCE` on instead."""
 

@@ -163,8 +163,6 @@ def store(into: Block, tensor: str, n: Node) -> None:
         n = n.args[0]
     dims = into.program.shape_of(axes)
     value = into.fit(n, dims)
-    if into.program.shape(n) != dims:
-        value = into.lang("broadcast_to", value, into.extents(dims))
     boxed = tensor in into.program.stores
     if boxed:
         target = into.scope.done(tensor)

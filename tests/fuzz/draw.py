@@ -16,6 +16,7 @@ import rarer
 import rarer_keys
 import readings
 import scans
+import scarce
 import stepped
 import windowed
 from drawing import (
@@ -25,6 +26,7 @@ from drawing import (
     NEWEST,
     RARE,
     RESUMED,
+    SCARCE,
     SEVERAL,
     SHARED,
     WINDOWED,
@@ -96,16 +98,30 @@ FARTHEST = RAREST | {
 BESIDE = FARTHEST | {windowed.windows: 3_000}
 """Of seeds from `WINDOWED` up to `ENDS` instead."""
 
+FEWEST = {
+    scarce.scaled: 40, scarce.zero_points: 9, scarce.attended: 26, scarce.typed: 16,
+    scarce.long_lines: 5, rarer_keys.slots: 8, rarer_keys.boxes: 6, rarer_keys.sides: 8,
+    rarer_keys.residues: 5, rarer.lanes: 6, rarer.renamed: 3, rarer.sorted_rows: 4,
+    rarer.bytes_: 3, rarer.nowhere: 4,
+}  # fmt: skip
+"""Of seeds from `SCARCE` on instead."""
+
+ELSE = ("größe", "café", "μέσος", "сумма", "_ß1")
+"""Names in other letters, which a kernel has in its own."""
+
 CALLED = ("sum", "max", "float", "gl", "tl", "triton", "range", "linear_scan")
 """Names of diagrams that mean something else in a kernel file."""
 
 
 def _named(made: Program, d: Drawing) -> Program:
     seldom = d.seed >= RARE and d.chance(0.08)
-    return replace(made, name=d.rng.choice(CALLED)) if seldom else made
+    made = replace(made, name=d.rng.choice(CALLED)) if seldom else made
+    return replace(made, name=d.rng.choice(ELSE)) if d.seed >= SCARCE and d.chance(0.1) else made
 
 
 def _first(seed: int) -> Mapping[Callable[[Drawing], object], int]:
+    if seed >= SCARCE:
+        return FEWEST
     if seed >= FAR:
         return BESIDE if WINDOWED <= seed < ENDS else FARTHEST
     return RAREST if seed >= SEVERAL else RARER

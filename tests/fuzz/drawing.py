@@ -85,8 +85,12 @@ SHARED = 88_000_000
 """The first seed that draws attention whose gradient runs as warpgroups that add in memory
 (`attended`), up to `ENDS`."""
 
+SCARCE = 110_000_000
+"""The first seed of programs that mostly begin with what few others reach (`scarce`)."""
+
 ENDS = 90_000_000
-"""The first seed of whose inputs some hold infinities, NaN, and the least and largest floats."""
+"""The first seed of whose inputs some hold infinities, NaN, and the least and largest floats, up to
+`SCARCE`."""
 
 MASKED = (-math.inf,)
 HUGE = (-(2.0**110), 2.0**100)
@@ -287,7 +291,7 @@ class Drawing:
         ).used()
         found = self._woven(_sized(made))
         found = replace(found, chained=self.chance(0.08), rules=tuple(dict.fromkeys(self.rules)))
-        found = self._strewn(found) if self.seed >= ENDS else found
+        found = self._strewn(found) if ENDS <= self.seed < SCARCE else found
         return self._said(found) if self.seed >= KINDS else found
 
     def _strewn(self, made: Program) -> Program:

@@ -5,6 +5,8 @@ from __future__ import annotations
 ELSEWHERE: dict[tuple[str, str], str] = {
     ("launch.py", "seen"): "a device is told the shape of a box: mode gpu",
     ("launch.py", "settings"): "a device is told warps and stages: mode gpu",
+    ("scope.py", "named"): "names of a class, which is made as its file is read",
+    ("warpgroups/gluon_scope.py", "_fixed"): "names of a class, which is made as its file is read",
     ("descriptors.py", "served"): "what a compiler allocates: modes memory and compile",
 }
 """The reason by file and function."""

@@ -15,7 +15,7 @@ import alone  # and torch, before processes are forked
 import numpy as np
 from algebra import kind
 from candidates import squares
-from drawing import ENDS, KINDS, SEVERAL, SHARED
+from drawing import ENDS, KINDS, SCARCE, SEVERAL, SHARED
 from filled import arrays as fill
 from forced import Forcing, plans
 from handmade import by_hand
@@ -48,6 +48,9 @@ WIDE = 17
 
 SPECIALISED = 8
 """Plans among which one with warpgroups is looked for."""
+
+OFTEN = 24
+"""The same from `SCARCE` on."""
 
 SHORT = 3
 """Programs of which one has a plan in 16 bits, of kernels whose groups are by themselves."""
@@ -124,7 +127,8 @@ def interpreted(program: Program, seed: int) -> None:
     for sizes in (dict(program.sizes), ragged(program, rng)):
         if sizes is None:
             continue
-        for plan in plans(diagram, sizes, "fp32", rng, PLANS, seed >= KINDS):
+        many = PLANS if seed < SCARCE else 1
+        for plan in plans(diagram, sizes, "fp32", rng, many, seed >= KINDS):
             COUNTS["plans that add in memory"] += bool(plan.accumulates)
             Case(program, plan, sizes, seed).check()
     if seed >= KINDS and seed % SHORT == 0:
@@ -171,7 +175,8 @@ def specialised(
     """A plan with kernels of warpgroups, if one is drawn."""
     dtype = rng.choice(("bf16", "fp16"))
     forcing = Forcing(diagram, sizes, dtype, rng, seed >= KINDS, patient)
-    most = SPECIALISED // 4 if patient else SPECIALISED
+    often = seed >= SCARCE and not patient
+    most = OFTEN if often else SPECIALISED // 4 if patient else SPECIALISED
     tried = (forcing.plan(seed >= KINDS and i % 2 == 0) for i in range(most))
     found = (p for p in tried if p is not None and p.given)
     plan = next(found, None)
@@ -179,7 +184,9 @@ def specialised(
         return
     COUNTS["plans with warpgroups"] += 1
     case(plan, sizes, True).check()
-    if seed >= KINDS and not patient:  # more are drawn, for why kernels do not run as warpgroups
+    if (
+        seed >= KINDS and not patient and not often
+    ):  # more are drawn, for why kernels do not run as warpgroups
         list(found)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import backwards
 import numpy as np
 import pytest
+import scarce
 import stepped
-from drawing import KINDS, SEVERAL, Drawing, Rejected
+from draw import draw
+from drawing import KINDS, SCARCE, SEVERAL, Drawing, Rejected
 from filled import arrays
 from programs import WIDER_STEPS, Input, Program, Ref, Step
 from sized import fit, held
@@ -100,3 +103,25 @@ def test_kernels_of_gradients_run() -> None:
     )
     assert ran.returncode == 0, ran.stdout
     assert "1 plans of gradients" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    "move", [scarce.scaled, scarce.zero_points, scarce.attended, scarce.typed, scarce.long_lines]
+)
+def test_what_few_programs_reach_is_a_program(move: Callable[[Drawing], Ref]) -> None:
+    drawn = 0
+    for seed in range(SCARCE, SCARCE + 12):
+        d = Drawing(seed)
+        d.moving(move)
+        try:
+            program = d.program()
+        except Rejected:
+            continue
+        agree(program, seed)
+        drawn += 1
+    assert drawn > 5
+
+
+def test_names_in_other_letters_are_drawn() -> None:
+    names = {draw(seed).name for seed in range(SCARCE, SCARCE + 60)}
+    assert any(not name.isascii() for name in names)

@@ -77,6 +77,12 @@ def gated(A: Any, B: Any, S: Any) -> Any:
     return nk.reduce(nk.exp(nk.contract(A, B, over="b") * 0.1 + S), "sum", over="g")
 
 
+@nk.diagram("a g b, g b c, c g -> a c")
+def squared(A: Any, B: Any, S: Any) -> Any:
+    """A sum multiplies the square out: its factor is read once."""
+    return nk.contract(nk.contract(A, B, over="b"), S * S, over="g")
+
+
 CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int, int]] = [
     (product, {"a": 392, "b": 200, "c": 264}, {"a": 64, "c": 64, "b": 64}, "a", 2, 3),
     (product, {"a": 392, "b": 200, "c": 264}, {"a": 64, "c": 64, "b": 64}, "", 2, 3),
@@ -91,6 +97,7 @@ CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int, int]] = [
     (pair, {"a": 136, "b": 200, "c": 136}, {"a": 64, "c": 64, "b": 64}, "", 2, 2),
     (swish, {"a": 136, "b": 72, "c": 136}, {"a": 64, "c": 64, "b": 64}, "", 2, 2),
     (over_two, {"a": 136, "b": 5, "d": 64, "c": 72}, {"a": 64, "c": 64, "b": 1, "d": 64}, "", 2, 3),
+    (squared, {"a": 200, "g": 3, "b": 64, "c": 72}, {"a": 64, "c": 64, "g": 1, "b": 64}, "a", 2, 2),
     (scaled_fp8, {"a": 200, "g": 5, "b": 64, "c": 144}, {"a": 64, "c": 64, "g": 1, "b": 64},
      "a", 2, 3),
     (narrow, {"a": 328, "b": 2064, "c": 208}, {"a": 64, "c": 128, "b": 128}, "a", 3, 2),

@@ -211,7 +211,7 @@ class SpecialisedCta:
     @cached_property
     def crossing(self) -> tuple[Crossed, ...]:
         """Those of a program, in every loop the same; none where it streams nothing."""
-        return self.crossed(self.program.loops[0]) if self.program.loops else ()
+        return tuple(x for loop in self.program.loops[:1] for x in self.crossed(loop))
 
     def across(self, loop: Loop) -> tuple[Node, ...]:
         """Terms of a loop with one value for each column of the scores, computed of readings: each
@@ -223,12 +223,13 @@ class SpecialisedCta:
         return tuple(n for n in order if n in alone & last and n.kind == "real")
 
     def of_columns(self, loop: Loop) -> set[Node]:
-        """Terms of a loop with one value for each column of the scores, computed of readings."""
+        """Terms of a loop with one value for each column of the scores, computed of readings; of a
+        product that a sum multiplies out, its factors."""
         program, moving = self.program, moving_terms(self.program, loop)
         order = list(postorder(loop.steps.values()))
         found = set[Node]()
         for n in order:
-            if n not in moving or program.shape(n) != self.columns[:1]:
+            if n not in moving or program.shape(n) != self.columns[:1] or n in program.products:
                 continue
             read = is_read(n) and not n.args and n not in program.boxes
             of = [a for a in n.args if program.shape(a)]

@@ -32,8 +32,6 @@ def why_not(program: Program) -> str:
         reason = _loop_reason(cta, loop)
         if reason:
             return reason
-    if any(len(cta.crossed(loop)) != len(cta.crossing) for loop in program.loops):
-        return "its loops add different sums in memory"
     if cta.crossing and not cta.at_once:
         return "what it adds in memory would wait for the next chunk"
     left = [{x.state.name: x.product.sides[1] for x in cta.delayed(loop)} for loop in program.loops]

@@ -22,6 +22,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.listing import assign_names
+from napkin.ir.names import check_uncut
 from napkin.ir.node import COMPOSITES, Node, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.storage import unstored
@@ -37,7 +38,12 @@ class Prepared:
 
 
 def prepare(diagram: Diagram) -> Prepared:
-    """Open the composites of a diagram and name its arrays."""
+    """Open the composites of a diagram and name its arrays.
+
+    Raises:
+        InputError: an axis is called as the parts or the blocks of another one are.
+    """
+    check_uncut(diagram.axes, diagram.name)
     roots = [o.node for o in diagram.outputs]
     done = EXPANDED.everywhere(diagram.roots, roots)
     done = _then(READ, done, roots, done.values())

@@ -55,6 +55,13 @@ def scan(
     axis, *others = axes_of(along, "along") or ("",)
     if others or not axis:
         raise InputError(f"scan along={along!r}: write the one axis that the state moves along")
+    return moved_along(step, init, axis, axes)
+
+
+def moved_along(
+    step: Callable[..., Any], init: Any, axis: str, axes: str | Sequence[str] = ""
+) -> Array | tuple[Array, ...]:
+    """The same along an axis of any name, such as that of blocks."""
     several = isinstance(init, Sequence)
     starts = [lifted(x) for x in (cast("Sequence[Operand]", init) if several else (init,))]
     if any(axis in x.axes for x in starts):

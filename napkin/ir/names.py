@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import keyword
 import re
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from napkin.errors import InputError
 
@@ -13,6 +13,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
 _RESERVED = re.compile(r"[gs]_")
+
+
+_CUT = re.compile(r"(.+)_(?:part|block)[0-9]+\Z")
+"""What the parts and the blocks of an axis are called."""
 
 
 _KERNELS = frozenset(["tl", "triton", "range"])
@@ -57,6 +61,21 @@ def one_axis(text: str, where: str) -> str:
     if len(names) != 1:
         raise InputError(f"{where}: write one axis, such as {names[0] if names else 'q'!r}")
     return names[0]
+
+
+def check_uncut(axes: Sequence[str], where: str) -> None:
+    """Refuse axes that are called as the parts or the blocks of another one are.
+
+    Raises:
+        InputError: one is.
+    """
+    for name in axes:
+        found = _CUT.match(name)
+        if found and found[1] in axes:
+            raise InputError(
+                f"{where}: {name!r} is reserved, since parts and blocks of axis {found[1]} are "
+                "called so; choose another name"
+            )
 
 
 def numbered(name: str, taken: Container[str], join: str = "") -> str:

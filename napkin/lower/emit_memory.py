@@ -35,8 +35,9 @@ def load(into: Block, leaf: Node) -> Expr:
         return _whole(into, leaf, into.lang("load", where), dims)
     other = sx.const(0.0 if leaf.kind == "real" else 0)
     made = into.lang("load", where, mask=mask, other=other)
-    # Triton's interpreter takes a scalar 0 for no `other`.
-    made = made if dims else into.lang("where", mask, made, other)
+    # Triton's interpreter takes a single 0 for no `other`.
+    if into.program.span(dims) == (2 if packed_axis(leaf) else 1):
+        made = into.lang("where", mask, made, other)
     return _whole(into, leaf, made, dims)
 
 

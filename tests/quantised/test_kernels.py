@@ -220,3 +220,15 @@ def test_numbers_of_few_bits_are_not_added_two_at_once(storage: str) -> None:
 
     plan = nk.derive(squared.stored(V=storage), "h100", sizes={"b": 64, "q": 16})
     assert "program_id(1)" not in plan.source
+
+
+@nk.diagram("i a:uint4 -> p a", sizes={"i": 18, "a": 4})
+def windows_of_pairs(X: Any) -> Any:
+    windows = nk.slide(X, over="i", into="p w", stride=2, padding=1, window=4)
+    return nk.reduce(windows, "max", over="w")
+
+
+def test_a_tile_of_one_pair_is_0_in_the_padding() -> None:
+    plan = nk.derive(windows_of_pairs, dtype="fp32")
+    assert plan.tiles == {"p": 1, "a": 2, "w": 1}
+    plan.check(resources=False).raise_if_wrong()

@@ -27,9 +27,9 @@ from napkin.derive.label import label
 from napkin.derive.rules.block import block_axis, grouped, of_one_block
 from napkin.derive.rules.part import handing, readings, why_not_cut
 from napkin.diagram.interface import Output
-from napkin.diagram.scan import scan
+from napkin.diagram.scan import moved_along
 from napkin.errors import Refusal
-from napkin.ir.array import Array
+from napkin.ir.array import Array, lifted
 from napkin.ir.evaluate import Array as Numbers
 from napkin.ir.evaluate import aligned, aligned_to, evaluate_more
 from napkin.ir.infer import along, pointwise
@@ -128,7 +128,7 @@ def _start(x: State, states: Sequence[State], stored: Mapping[str, Node], blocks
         return Array(substitute([merge], {left: h.node})[merge])
 
     nothing = number(in_kind(x.init, x.kind))
-    ends = scan(joined, Array(nothing), blocks.place).node
+    ends = lifted(moved_along(joined, Array(nothing), blocks.place))
     after = pointwise(
         "mul", (pointwise("add", (position(blocks.place), number(1))), number(blocks.step))
     )

@@ -1,4 +1,5 @@
-"""Products in float32: the planner's settings beside cuBLAS, and settings of one product.
+"""Products and attention in float32: the planner's settings beside cuBLAS and SDPA, and settings of
+one product.
 
     python docs/measurements/bench_float32.py [--settings K]
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from heading import heading
@@ -21,6 +24,7 @@ from napkin.plan.ranked import ranked
 from napkin.settings.choice import Choice
 
 SHAPES = ((4096, 64), (4096, 128), (4096, 4096), (2048, 256), (1024, 1024))
+HEADS = ((16, 4096, 64), (4, 4096, 128), (1, 4096, 64), (1, 4096, 128), (64, 512, 64))
 
 
 @nk.diagram("a c, c b -> a b")
@@ -29,17 +33,45 @@ def product(X: nk.Array, Y: nk.Array):
     return nk.contract(X, Y, over="c")
 
 
+@nk.diagram("a c, b c -> a b")
+def along(X: nk.Array, Y: nk.Array):
+    """The same of columns that lie along the axis that is summed, as a layer's weights do."""
+    return nk.contract(X, Y, over="c")
+
+
+@nk.diagram("h q d, h x d, h x e -> h q e")
+def attention(Q: nk.Array, K: nk.Array, V: nk.Array):
+    """Attention of several heads."""
+    scores = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
+    return nk.contract(nk.softmax(scores, over="x"), V, over="x")
+
+
 def beside(n: int, depth: int) -> None:
-    """Prints a product with the planner's setting."""
-    plan = nk.derive(product, "h200", {"a": n, "b": n, "c": depth}, "fp32")
-    (k,) = plan.kernels
+    """Prints products with the planner's setting."""
+    sizes = {"a": n, "b": n, "c": depth}
     X, Y = torch.randn(n, depth, device="cuda"), torch.randn(depth, n, device="cuda")
-    wanted = X.double() @ Y.double()
-    off = float((plan(X, Y).double() - wanted).norm() / wanted.norm())
-    own = 1e3 * do_bench(lambda: plan(X, Y), return_mode="median")
-    cublas = 1e3 * do_bench(lambda: X @ Y, return_mode="median")
-    print(f"{n} x {n} x {depth}: {k.schedule}; predicted {1e6 * k.choice.time.seconds:.1f}")
-    print(f"  measured {own:.1f}, cuBLAS {cublas:.1f} us, error {off:.1e}")
+    told(f"{n} x {n} x {depth}", nk.derive(product, "h200", sizes, "fp32"), torch.matmul, X, Y)
+    plan = nk.derive(along, "h200", sizes, "fp32")
+    told(f"{n} x {n} x {depth}, along", plan, torch.nn.functional.linear, X, Y.T.contiguous())
+
+
+def heads(h: int, n: int, d: int) -> None:
+    """Prints attention with the planner's settings."""
+    sizes, sdpa = {"h": h, "q": n, "x": n, "d": d, "e": d}, torch.nn.functional
+    Q, K, V = (torch.randn(h, n, d, device="cuda") for _ in range(3))
+    plan = nk.derive(attention, "h200", sizes, "fp32")
+    told(f"{h} heads, {n} x {n} x {d}", plan, sdpa.scaled_dot_product_attention, Q, K, V)
+
+
+def told(name: str, plan: nk.Plan, other: Callable[..., Any], *arrays: torch.Tensor) -> None:
+    """Prints a plan beside what torch has."""
+    wanted = other(*(x.double() for x in arrays))
+    off = float((plan(*arrays).double() - wanted).norm() / wanted.norm())
+    own = 1e3 * do_bench(lambda: plan(*arrays), return_mode="median")
+    torches = 1e3 * do_bench(lambda: other(*arrays), return_mode="median")
+    time = 1e6 * sum(k.choice.time.seconds for k in plan.kernels)
+    print(f"{name}: {', then '.join(str(k.schedule) for k in plan.kernels)}")
+    print(f"  predicted {time:.1f}, measured {own:.1f}, torch {torches:.1f} us, error {off:.1e}")
 
 
 def settings(depth: int) -> None:
@@ -70,6 +102,8 @@ def main() -> None:
         return
     for n, depth in SHAPES:
         beside(n, depth)
+    for h, n, d in HEADS:
+        heads(h, n, d)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence, Set
 from napkin.derive.prepare import Prepared
 from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.node import Node, over, postorder
-from napkin.ir.slotted import guard
 from napkin.ir.storage import own_type, packed_axis, unstorable
 from napkin.ir.taking import own_axes
 from napkin.ir.types import PACKED, STORED
@@ -60,7 +59,7 @@ def _check_packed(n: Node, order: Sequence[Node]) -> None:
             f"scan nk.cast({name}, 'int32'), or put another axis of {name} last",
         )
     keys = {a for k in order if k.op == "keys" for a in k.axes}
-    placed = guard(n) is not None or (n.args and axis.startswith("?"))
+    placed = n.args and axis.startswith("?")
     if axis in keys or placed:
         last, instead = own_axes(n)[-1], own_type(n).replace("4", "8")
         raise Refusal(

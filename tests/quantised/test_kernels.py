@@ -232,3 +232,12 @@ def test_a_tile_of_one_pair_is_0_in_the_padding() -> None:
     plan = nk.derive(windows_of_pairs, dtype="fp32")
     assert plan.tiles == {"p": 1, "a": 2, "w": 1}
     plan.check(resources=False).raise_if_wrong()
+
+
+@nk.diagram("q w c:int4, x -> q c", sizes={"q": 12, "x": 12, "c": 18})
+def slots_of_pairs(W: Any, V: Any) -> Any:
+    return nk.contract(nk.spread(W, nk.sliding(3, 2, "q", "x"), "w"), V, over="x")
+
+
+def test_slots_may_hold_pairs_along_another_axis() -> None:
+    nk.derive(slots_of_pairs, dtype="fp32").check(resources=False).raise_if_wrong()

@@ -150,7 +150,7 @@ def test_a_table_by_itself() -> None:
 
 @pytest.mark.parametrize("diagram", [relative, neighborhood, plane, shuffled], ids=lambda d: d.name)
 def test_the_law_of_the_fold(diagram: nk.Diagram) -> None:
-    (k,) = nk.derive(diagram, dtype="fp32").kernels
+    (k,) = nk.derive(diagram, dtype="fp32", materialise=[]).kernels
     assert k.choice.kernel.stream.axes
     assert_law(k.choice.kernel, trials=5)
 
@@ -160,7 +160,7 @@ def test_the_law_of_the_fold(diagram: nk.Diagram) -> None:
 def test_traffic_of_any_tiles(case: tuple[nk.Diagram, Mapping[str, int]], data: Any) -> None:
     """The loop program in numpy counts what is predicted, for ragged tiles of any size."""
     diagram, sizes = case
-    plan = nk.derive(diagram, dtype="fp32")
+    plan = nk.derive(diagram, dtype="fp32", materialise=[])
     sizes = diagram.check_sizes({**plan.sizes, **sizes})
     (k,) = plan.kernels
     kernel, rng = k.choice.kernel, np.random.default_rng(0)

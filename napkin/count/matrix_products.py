@@ -34,10 +34,11 @@ then. Triton writes no loop for them, each is an instruction of 16 bytes, and ca
 hold some 128 KB: 4096 x 4096 x 128 takes 131 us with 2,048 of them, 139 us with 4,096, 327 us with
 8,192, and 4,073 us with 16,384 (H200, Triton 3.6)."""
 
-ALONG = 2.0
-"""How long a product in float32 takes whose columns lie along the axis that is summed: the lanes
-that read them meet in one bank. 4096 x 4096 x 1024 takes 1,256 us, and with columns that lie the
-other way 842 us (H100, Triton 3.6); with fewer values of a thread it is 2.5 times as long."""
+ALONG = ((32, 2.0), (math.inf, 4.0))
+"""How long a product in float32 takes whose columns lie along the axis that is summed, by how many
+of its positions a tile has, at most: the lanes that read them meet in one bank. 4096 x 4096 x 1024
+takes 1,256 us with 16 of them, and with columns that lie the other way 842 us (H100, Triton 3.6);
+4096 x 4096 x 4096 takes 10,083 us with 64 (H200)."""
 
 LINKED = 2.0
 """How long products in float32 take of which one waits for another in a loop: attention over 4,096
@@ -224,10 +225,11 @@ def fed(
     if dtype == "fp32":
         threads = (warps or WARPS) * machine.granules["warp"].value
         each = max(FEW_VALUES, rows * columns / threads) * gone
-        longer = next(longer for most, longer in UNROLLED if each <= most)
+        longer = _within(UNROLLED, each)
         long = [k for k in p.spans[1] if tiles[k] > 1]
-        along = p.lies(1) and long[-1:] and long[-1] in p.gone
-        return longer * (ALONG if along else 1) * (LINKED if linked else 1)
+        if p.lies(1) and long[-1:] and long[-1] in p.gone:
+            longer *= _within(ALONG, gone)
+        return longer * (LINKED if linked else 1)
     if high < WARPGROUP_ROWS or rows < high:
         return 1.0
     turned = turns(p, tiles)
@@ -237,6 +239,11 @@ def fed(
     values += FRAGMENT_ROWS * rows if crossed else 0
     reading = values * gone * ITEM_BYTES[dtype] / machine.register_rate
     return max(1.0, reading / (2 * rows * columns * gone / machine.peak(dtype)))
+
+
+def _within(prices: Sequence[tuple[float, float]], value: float) -> float:
+    """The price of the first bound that a value is within."""
+    return next(price for most, price in prices if value <= most)
 
 
 def row_alignments(

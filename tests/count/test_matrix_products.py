@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import napkin as nk
-from napkin.count.matrix_products import ALONG, LINKED, continued, copies, fed
+from napkin.count.matrix_products import LINKED, continued, copies, fed
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.schedule import Schedule
@@ -26,8 +26,9 @@ def test_few_columns_read_their_rows_longer_than_they_multiply(chunk: int, times
     assert fed(scores, machine("a100"), "bf16", tiles) == 1.0  # warps read registers
     assert fed(scores, h100, "bf16", {**tiles, "q": 16}) == 1.0  # mma.sync
     assert fed(results, h100, "fp32", {**tiles, "x": 16}) == 1.0
-    assert fed(scores, h100, "fp32", {**tiles, "d": 16}) == ALONG  # keys lie along d
-    assert fed(scores, h100, "fp32", {**tiles, "d": 16}, linked=True) == ALONG * LINKED
+    assert fed(scores, h100, "fp32", {**tiles, "d": 16}) == 2.0  # keys lie along d
+    assert fed(scores, h100, "fp32", {"q": 64, "x": 64, "d": 64}) == 4.0
+    assert fed(scores, h100, "fp32", {**tiles, "d": 16}, linked=True) == 2.0 * LINKED
     sizes = {"q": 4096, "x": 4096, "d": 128}
     run = Pricing(kernel, sizes, "bf16", h100).at(Schedule(tiles, 4, 2)).run
     plain = 4.0 * sizes["q"] * sizes["x"] * sizes["d"]

@@ -236,6 +236,8 @@ def tiling(kernel: Kernel, sizes: Mapping[str, int], rng: random.Random) -> dict
     cut = [*kernel.stream.axes, *rng.sample(kernel.group, min(len(kernel.group), 2))]
     for a in cut[:3]:
         tiles[a] = max(1, -(-known[a] // rng.choice((1, 2, 2, 3))))
+    if twin := kernel.stream.twin:  # a chunk has as many positions, at most, as are paired
+        tiles[twin.axis] = min(tiles[twin.axis], twin.length)
     return {**tiles, **dict.fromkeys(kernel.residues, 1)}
 
 

@@ -159,3 +159,18 @@ def test_rows_that_keep_nothing_sum_up_to_0(cut: tuple[int, ...]) -> None:
     kernel = of_what_is_kept.stream("x").kernel
     assert of_what_is_kept.evaluate(X, K)[0][0] == 0
     assert breach(kernel, {"X": X, "K": K}, SIZES, cut) is None
+
+
+@nk.diagram("q x, q x -> q")
+def of_either(X: Any, K: Any) -> Any:
+    m = nk.reduce(X, "max", over="x")
+    return total(nk.where(K > 0, X - m, m))
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_sum_that_chooses_one_or_the_other_everywhere(cut: tuple[int, ...]) -> None:
+    """Both conditions hold nowhere, and yet there is a sum."""
+    X, K = np.random.default_rng(0).normal(size=(2, 2, 12))
+    K[0] = -1.0
+    kernel = of_either.stream("x").kernel
+    assert breach(kernel, {"X": X, "K": K}, SIZES, cut) is None

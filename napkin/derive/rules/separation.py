@@ -300,7 +300,8 @@ class Separating:
     def _of_chosen(self, g: Body, a: Any, b: Any, found: Node) -> Node:
         """A sum of what conditions choose of a chunk times results of which one may be an infinity:
         0 where they choose nothing, as 0 times infinity is no number."""
-        chosen = sympy.Mul(*(by_side(a)[0] - g.meaning.nodes.keys()))
+        factors: tuple[Any, ...] = sympy.Mul.make_args(a)  # of a sum of choices none is one
+        chosen = sympy.Mul(*(c for c in factors if c.is_Symbol and c not in g.meaning.nodes))
         terms = [self.folding.current(g.meaning.stands_for(s), g.p) for s in by_side(b)[1]]
         starts, reals = self.folding.starts(), (n for n in postorder(terms) if n.kind == "real")
         if chosen == 1 or all(math.isfinite(starts.get(n, 0.0)) for n in reals):

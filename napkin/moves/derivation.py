@@ -150,7 +150,8 @@ class Derivation:
             chunk: values per chunk along each axis; open if None.
             passes: how often the axis may be read.
             hold: names of results to keep running where applying them in the tail would do; for
-                a softmax this is the normalised accumulator of FlashAttention-1.
+                a softmax this is the normalised accumulator of FlashAttention-1. A result that may
+                have no value for a while, as the maximum of what is masked so far, is not kept.
             pair: positions of a chunk, if a linear recurrence that only products read is to be
                 computed by pairs of them.
 

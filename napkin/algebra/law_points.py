@@ -139,9 +139,8 @@ class Point:
         return evaluate(roots, bind, sizes, scalars, box)
 
     def _rounded(self, n: Node, bind: dict[Node, Array], *known: Any) -> list[Array]:
-        """The arguments of a steep operator, moved by what the largest number that each is computed
-        from may round: beside that of scores, their difference from a maximum is no small number.
-        """
+        """The arguments of a steep operator, each moved by a rounding of the largest number that it
+        is computed from: a score less the maximum is as uncertain as the score."""
         out: list[Array] = []
         for a in n.args:
             *_, value = every = evaluate([*postorder([a])], bind, *known)

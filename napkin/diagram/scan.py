@@ -61,7 +61,7 @@ def scan(
 def moved_along(
     step: Callable[..., Any], init: Any, axis: str, axes: str | Sequence[str] = ""
 ) -> Array | tuple[Array, ...]:
-    """The same along an axis of any name, such as that of blocks."""
+    """`scan` along an axis of any name, such as that of blocks, which no user may choose."""
     several = isinstance(init, Sequence)
     starts = [lifted(x) for x in (cast("Sequence[Operand]", init) if several else (init,))]
     if any(axis in x.axes for x in starts):

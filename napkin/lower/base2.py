@@ -49,7 +49,7 @@ def in_base_two(
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old.op == "greater" and old.args[0] in leaves and old.args[1] is number(FLOOR):
-            return old  # whether there was a score at all: the lowest float, scaled, is larger
+            return old  # whether there was a score: the lowest float, scaled, may be larger
         if old.op != "exp":
             return None
         below = substitute(args, {n: known[leaf] for leaf, n in kept.items()})

@@ -184,10 +184,8 @@ def specialised(
         return
     COUNTS["plans with warpgroups"] += 1
     case(plan, sizes, True).check()
-    if (
-        seed >= KINDS and not patient and not often
-    ):  # more are drawn, for why kernels do not run as warpgroups
-        list(found)
+    if seed >= KINDS and most == SPECIALISED:
+        list(found)  # more are drawn, for why kernels do not run as warpgroups
 
 
 def ragged(program: Program, rng: random.Random) -> dict[str, int] | None:

@@ -54,6 +54,15 @@ class Visiting:
             emitter.block,
         )
         self.split = {x.box for x in self.program.loops if x.whole}  # with a loop of whole chunks
+        self.vacant = self._vacant()
+
+    def _vacant(self) -> list[str]:
+        """The query axes along which a group that runs may have no query: places of a residue, of
+        which some have fewer, and axes held whole that an output lacks, whose size may be 0."""
+        kernel = self.program.kernel
+        asked = {a for n in bounds_of(self.seen.boxes) for a in n.axes} & set(kernel.whole)
+        lacked = [a for a in asked if any(a not in o.axes for o in kernel.outputs)]
+        return [*dict.fromkeys([*(s.place for s in self.seen.splits), *sorted(lacked)])]
 
     def _chunks(self, span: Expr, axis: str) -> Expr:
         return span if self.program.tiles[axis] == 1 else self.lang("cdiv", span, self._block(axis))
@@ -116,7 +125,7 @@ class Visiting:
         """The keys that some query of the group sees, and the chunks that hold them."""
         if self.seen.prefix and box > 0:
             first = self.lang("maximum", first, self._name(axis, 0, "end"))
-        if self.seen.splits:  # the last group of a short residue may have no query
+        if self.vacant:
             occupied = self._occupied()
             first, end = (self.lang("where", occupied, x, 0) for x in (first, end))
         names = self._name(axis, box, "first"), self._name(axis, box, "end")
@@ -129,10 +138,9 @@ class Visiting:
 
     def _occupied(self) -> Expr:
         """Whether the group has a query."""
-        places = [s.place for s in self.seen.splits]
-        scope = self.scope
-        tests = (sx.less(scope.corner(a, "first"), scope.length(a)) for a in places)
-        return sx.chain("&", tests)
+        scope, whole = self.scope, self.program.kernel.whole
+        firsts = [(a, 0 if a in whole else scope.corner(a, "first")) for a in self.vacant]
+        return sx.chain("&", [sx.less(first, scope.length(a)) for a, first in firsts])
 
     def _whole(self, box: int, at: Box) -> list[ast.stmt]:
         """The run of chunks that every query of the group sees whole."""
@@ -146,7 +154,7 @@ class Visiting:
             before = self.lang("maximum", sx.binary(begin, "-", first), 0)
             inside = self.lang("maximum", sx.binary(stop, "-", first), 0)
             upto = sx.binary(inside, "//", self._block(axis))
-            if self.seen.splits:  # of a group without a query, none
+            if self.vacant:  # of a group without a query, none
                 upto = self.lang("minimum", upto, tiles)
             count = self.lang("maximum", sx.binary(upto, "-", skip), 0)
             for other in range(1 if self.seen.prefix else 0, box):

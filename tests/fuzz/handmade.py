@@ -42,7 +42,7 @@ def _moved(made: Derivation, rng: random.Random) -> Derivation:
 def _held(made: Derivation, rng: random.Random) -> Derivation:
     """An axis streamed in several passes, with a result that is kept running."""
     whole = {*made.kernel.axes}  # others are split
-    named = [(n, t) for n, t in made.prepared.names.items() if whole.intersection(over(n))]
+    named = [(n, t) for n, t in made._term.names.items() if whole.intersection(over(n))]
     if not named:
         return made
     n, name = rng.choice(named)

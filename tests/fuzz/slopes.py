@@ -54,6 +54,10 @@ class Rounded(dict[Node, np.ndarray]):
         super().__setitem__(n, near)
 
 
+CAPPED = 1e3
+"""An infinite score, where a softcap would cut it off: it may be NaN (docs/semantics.md)."""
+
+
 def slopes(program: Program, seed: int) -> None:
     """Raises `Found` where a plan of the gradient of a program is wrong in the interpreter."""
     program, rng = replace(program, rules=()), random.Random(f"slopes {seed}")
@@ -115,6 +119,8 @@ class Slopes(Case):
         self.specialised, self.made = specialised, made
         rng = np.random.default_rng(seed)
         data = [jittered(a, rng) for a in fill(program, program.sizes, seed)]
+        if any(n.op == "tanh" for n in postorder(made.roots)):
+            data = [np.nan_to_num(a, nan=np.nan, posinf=CAPPED, neginf=-CAPPED) for a in data]
         known = {i.name: a for i, a in zip(program.inputs, data, strict=True)}
         self.inputs = {}
         for n in made.inputs:

@@ -42,6 +42,9 @@ EPSILONS = 1e-13
 """Roundings of float64 that a term may be off by, of the largest number that it is computed from:
 some hundreds."""
 
+ENDS = 1e-300, 1e300
+"""Sizes of numbers beyond which a product or a quotient of them may be infinite in float64."""
+
 Sides: TypeAlias = "tuple[Sequence[Node], Sequence[Node]]"
 """The terms on both sides of a law, in the same order. Axes go by name."""
 
@@ -331,7 +334,10 @@ def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bo
         finite = finite & np.isfinite(other)
     noise = max((_gap(other, wanted, finite) for other in moved), default=0.0)
     allowed = TOLERANCE * _norm(wanted[finite]) + ROUNDING * noise
-    allowed += EPSILONS * max(map(largest, point.values(_real([term]))), default=0.0)
+    values = point.values(_real([term]))
+    if any(map(_at_the_ends, values)):  # another order may leave the range of floats
+        finite = finite & np.isfinite(found)
+    allowed += EPSILONS * max(map(largest, values), default=0.0)
     return _gap(found, wanted, finite) <= allowed
 
 
@@ -347,6 +353,12 @@ def _cut_off(term: Node, point: Point) -> bool:
             if any((chosen & ~np.isfinite(np.asarray(x, float))).any() for x in laid):
                 return True
     return False
+
+
+def _at_the_ends(value: Array) -> bool:
+    """Whether some number, infinities and 0 aside, is near either end of the range of floats."""
+    sizes, (least, most) = np.abs(np.asarray(value, float)), ENDS
+    return bool((((sizes > 0) & (sizes < least)) | ((sizes > most) & (sizes < np.inf))).any())
 
 
 def _real(terms: Sequence[Node]) -> list[Node]:

@@ -169,3 +169,20 @@ def test_a_quotient_by_0_that_a_choice_cuts_off() -> None:
     point = next(points([other], {}, (), True, False))
     (wanted,) = point.values([other])
     assert not agree(np.full_like(wanted, np.nan), wanted, point, other)
+
+
+def test_a_divisor_that_is_no_normal_float() -> None:
+    """A product with its reciprocal is infinite where the quotient is a number."""
+
+    @nk.diagram("x, x -> ()")
+    def quotients(Y: Any, Z: Any) -> Any:
+        return nk.reduce(Y / Z, "sum", over="x")
+
+    (term,) = (o.node for o in prepare(quotients).outputs)
+    point = next(points([term], {}, (), False, False))
+    (wanted,) = point.values([term])
+    assert not agree(np.full_like(wanted, np.inf), wanted, point, term)
+    tiny = nk.diagram("x, x -> ()")(lambda Y, Z: nk.reduce((Y * 1e-310) / (Z * Z), "sum", over="x"))
+    (term,) = (o.node for o in prepare(tiny).outputs)
+    (wanted,) = point.values([term])
+    assert agree(np.full_like(wanted, np.inf), wanted, point, term)

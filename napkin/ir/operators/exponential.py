@@ -25,9 +25,9 @@ define(Operator(
 ))  # fmt: skip
 define(Operator(
     "tanh", 1, lambda xp, a: xp.tanh(a), "2 * tl.sigmoid(2 * {0}) - 1", "real",
-    meaning=lambda sp, a: sp.tanh(a, evaluate=False), back="tanh", sign=lambda n, a: a and "nonnegative",
-    increasing=True, flops=0, special=4, python="math.tanh({0})",
-    derivative=lambda op, y, a: 1.0 - y * y,
+    meaning=lambda sp, a: sp.tanh(a, evaluate=False), back="tanh",
+    sign=lambda n, a: a and "nonnegative", increasing=True, flops=0, special=4,
+    python="math.tanh({0})", derivative=lambda op, y, a: 1.0 - y * y,
 ))  # fmt: skip
 
 

@@ -140,30 +140,3 @@ def test_what_is_wrong_is_refused_where_it_is_written(wrong: Any, says: str) -> 
 def test_what_is_no_diagram_machine_or_number_is_refused(wrong: Any, says: str) -> None:
     with pytest.raises(nk.InputError, match=says):
         wrong()
-
-
-def test_a_step_reads_what_is_taken_from_a_logsumexp() -> None:
-    """The result stands outside the step, and is not opened there."""
-
-    @nk.diagram("q b, x b -> x b")
-    def moved(S, X):
-        level = nk.reduce(S, "logsumexp", over="q")
-        return nk.scan(lambda h: nk.tanh(h * (level - X)), 0.5, along="x")
-
-    rng = np.random.default_rng(0)
-    S, X = rng.normal(size=(5, 3)), rng.normal(size=(4, 3))
-    level, h, wanted = np.log(np.exp(S).sum(0)), np.full(3, 0.5), []
-    for x in X:
-        h = np.tanh(h * (level - x))
-        wanted.append(h)
-    np.testing.assert_allclose(moved.evaluate(S, X), wanted)
-    other = nk.diagram("q b, x b -> x b")(
-        lambda S, X: nk.scan(
-            lambda h: nk.tanh(h * (X - nk.reduce(S, "logsumexp", over="q"))), 0.5, along="x"
-        )
-    )
-    h, wanted = np.full(3, 0.5), []
-    for x in X:
-        h = np.tanh(h * (x - level))
-        wanted.append(h)
-    np.testing.assert_allclose(other.evaluate(S, X), wanted)

@@ -30,8 +30,8 @@ RULE = "algebra/rule.py"
 
 ROOMS = ("lower", "derive", RULE, "plan/pieces.py", "plan/frontier.py", "plan/segments.py")
 EMITTERS = "lower/"
-ENOUGH = 100
-"""How often each should be drawn."""
+ENOUGH, KEPT = 100, 12
+"""How often each should be drawn, and how many seeds are kept of those that draw it."""
 
 MARKS = bytearray()
 """A byte for each way, 1 where it was taken since they were last cleared."""
@@ -282,10 +282,14 @@ class Tally:
         self.ways = ways()
         self.taken = np.zeros(len(self.ways), dtype=np.int64)
         self.names: Counter[str] = Counter()
+        self.seeds: dict[int, list[int]] = {}
 
-    def add(self, marks: bytes, names: Iterable[str]) -> None:
+    def add(self, marks: bytes, names: Iterable[str], seed: int) -> None:
         """One more program."""
-        self.taken += np.frombuffer(marks, dtype=np.uint8)
+        taken = np.frombuffer(marks, dtype=np.uint8)
+        for i in np.flatnonzero(taken & (self.taken < KEPT)):
+            self.seeds.setdefault(int(i), []).append(seed)
+        self.taken += taken
         self.names.update(names)
 
     def merge(self, table: Mapping[str, int]) -> None:
@@ -296,6 +300,11 @@ class Tally:
                 self.taken[place[name]] += n
             else:
                 self.names[name] += n
+
+    def rare(self) -> dict[str, list[int]]:
+        """Seeds that draw each way of the emitters that is drawn less than `ENOUGH` times."""
+        few = ((self.ways[i].name, i) for i in self.seeds if self.taken[i] < ENOUGH)
+        return {name: self.seeds[i] for name, i in few if name.startswith(EMITTERS)}
 
     def table(self) -> dict[str, int]:
         """The number of programs that drew each name, rule and way."""

@@ -18,6 +18,10 @@ LIMITS = {"algebra": 20.0, "interpret": 20.0, "memory": 60.0, "compile": 120.0, 
 AHEAD = {"algebra": 3, "interpret": 2, "memory": 1, "compile": 1, "gpu": 1, "gradient": 3}
 """Programs that a process is handed at once: more of what takes moments."""
 
+AGAIN, APART = 2**40, 10_007
+"""A seed from `AGAIN` on is another try of a program: its remainder draws the program, and plans are
+drawn from seeds that lie `APART`, within what `drawing` has of one kind."""
+
 Mode = Callable[[Program, int], None]
 
 
@@ -25,6 +29,12 @@ def prepared(name: str) -> Mode:
     """A mode; its rooms are imported before processes are forked."""
     rooms = {"compile": "compiling", "memory": "compiling", "gpu": "ongpu"}
     return getattr(import_module(rooms.get(name, name)), name)
+
+
+def again(seed: int) -> tuple[int, int]:
+    """The seeds of which a program and its plans are drawn."""
+    many, first = divmod(seed, AGAIN)
+    return first, first + many * APART
 
 
 def tried(mode: Mode, program: Program, seed: int) -> Failure | None:
@@ -46,7 +56,8 @@ def worker(name: str, coverage: bool = False) -> Callable[[int], tuple[Failure |
     mode = prepared(name)
 
     def work(seed: int) -> tuple[Failure | None, Any]:
-        program = draw(seed)
+        first, seed = again(seed)
+        program = draw(first)
         COUNTS.clear()
         if not coverage:
             return tried(mode, program, seed), {"counts": dict(COUNTS)}

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from draw import draw
+from modes import again
 from pool import Result
 from written import text
 
@@ -43,7 +44,7 @@ class Record:
         data = result.data or {}
         self.counts.update(data.get("counts", {}))
         if self.tally is not None and "drawn" in data:
-            self.tally.add(*data["drawn"])
+            self.tally.add(*data["drawn"], result.seed)
         if result.failure is not None:
             self.failed.append(result)
             said = f"{result.failure.category}: {result.failure.cause}"
@@ -87,11 +88,12 @@ class Record:
             "counts": dict(self.counts),
             "failed": [_row(r) for r in self.failed],
             "drawn": self.tally.table() if self.tally is not None else {},
+            "rare": self.tally.rare() if self.tally is not None else {},
         }
 
 
 def _row(r: Result) -> dict[str, object]:
-    failure, program = r.failure, draw(r.seed)
+    failure, program = r.failure, draw(again(r.seed)[0])
     return {
         "seed": r.seed,
         "category": failure.category,

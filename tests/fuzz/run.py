@@ -12,6 +12,8 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -33,6 +35,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--show", action="store_true", help="print the programs, and no more")
     parser.add_argument("--shrink", action="store_true", help="shrink one program of each cause")
     parser.add_argument("--coverage", action="store_true", help="what was drawn, and what never")
+    parser.add_argument(
+        "--again", type=Path, nargs="*", help="try what drew rare branches in these results again"
+    )
     parser.add_argument(
         "--merge", type=Path, nargs="*", help="print the table of these results together"
     )
@@ -61,11 +66,12 @@ def main() -> int:
         drawn.install()
         tally = drawn.Tally()
     from draw import draw
+    from modes import again
     from written import text
 
     if asked.show:
         for seed in seeds_of(asked.seeds):
-            print(f"# seed {seed}\n{text(draw(seed))}")
+            print(f"# seed {seed}\n{text(draw(again(seed)[0]))}")
         return 0
     from record import Record
 
@@ -78,6 +84,28 @@ def main() -> int:
     if asked.shrink and not record.cut:
         shrunk(asked.mode, record, limit)
     return 1 if record.failed else 0
+
+
+def redrawn(paths: list[Path]) -> Iterator[int]:
+    """Seeds of programs that drew what few did in these results, with other plans: in turn for each
+    branch, as often as it is drawn too seldom."""
+    from drawn import ENOUGH
+    from modes import AGAIN
+
+    drawn, rare = Counter[str](), dict[str, list[int]]()
+    for path in paths:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        drawn.update(found["drawn"])
+        for name, seeds in found["rare"].items():
+            rare.setdefault(name, []).extend(seeds)
+    left = {name: ENOUGH - drawn[name] for name in sorted(rare, key=drawn.__getitem__)}
+    given = set[int]()
+    for i in range(ENOUGH):
+        for name, missing in left.items():
+            seed = rare[name][i % len(rare[name])] + (1 + i // len(rare[name])) * AGAIN
+            if i < 2 * missing and seed not in given:
+                given.add(seed)
+                yield seed
 
 
 def merged(paths: list[Path]) -> int:
@@ -104,7 +132,8 @@ def tried(asked: argparse.Namespace, record) -> float:
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda *_: pool.stop())
     try:
-        for result in pool.run(seeds_of(asked.seeds), asked.seconds):
+        seeds = redrawn(asked.again) if asked.again else seeds_of(asked.seeds)
+        for result in pool.run(seeds, asked.seconds):
             record.add(result)
     finally:
         pool.close()
@@ -115,11 +144,13 @@ def tried(asked: argparse.Namespace, record) -> float:
 def shrunk(mode: str, record, limit: float) -> None:
     """Prints a small program of each cause."""
     from draw import draw
+    from modes import again
     from shrinking import shrunk
     from written import text
 
     for (category, cause), (seed, *_) in record.causes().items():
-        small = shrunk(mode, draw(seed), seed, limit)
+        first, seed = again(seed)
+        small = shrunk(mode, draw(first), seed, limit)
         strewn = {i.name: i.strewn for i in small.inputs if i.strewn}
         said = f"# {category}: {cause} (seed {seed}, sizes {small.sizes}, strewn {strewn})"
         print(f"\n{said}\n{text(small)}", flush=True)

@@ -19,8 +19,8 @@ AHEAD = {"algebra": 3, "interpret": 2, "memory": 1, "compile": 1, "gpu": 1, "gra
 """Programs that a process is handed at once: more of what takes moments."""
 
 AGAIN, APART = 2**40, 10_007
-"""A seed from `AGAIN` on is another try of a program: its remainder draws the program, and plans are
-drawn from seeds that lie `APART`, within what `drawing` has of one kind."""
+"""A seed from `AGAIN` on is another try of a program: its remainder draws the program, and plans
+are drawn from seeds that lie `APART`, within what `drawing` has of one kind."""
 
 Mode = Callable[[Program, int], None]
 

@@ -71,7 +71,7 @@ def test_a_run_that_is_told_to_end_writes_what_it_found(monkeypatch, tmp_path):
 
     monkeypatch.setattr(modes, "worker", lambda *_: work)
     asked = argparse.Namespace(
-        mode="algebra", seeds="0..1000", jobs=1, limit=9.0, seconds=60.0, coverage=False
+        mode="algebra", seeds="0..1000", jobs=1, limit=9.0, seconds=60.0, coverage=False, again=None
     )
     before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)}
     record = Record("algebra", tmp_path / "out.json")

@@ -168,3 +168,17 @@ def test_an_overflow_beside_computed_positions() -> None:
     given = {"X": np.full((3, 5), 20.0), "at": np.array([1, 2, 0])}
     (row,) = nk.derive(picked, dtype="fp32").check(inputs=given, resources=False).values
     assert "past float32" in row.overflow
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"inputs": [1.0]}, r"inputs=\[1.0\] is no dictionary"),
+        ({"ranges": 5}, "ranges=5 is no dictionary"),
+        ({"seed": -1}, "check: seed=-1 is not a whole number from 0"),
+        ({"seed": None}, "check: seed=None is not a whole number"),
+    ],
+)
+def test_what_no_check_takes(plan: Any, asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(nk.InputError, match=said):
+        check(plan, **asked)

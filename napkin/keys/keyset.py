@@ -13,7 +13,7 @@ from napkin.ir.key_sets import MAX_BOXES, Box, Interval, Need, Spec, bounds_of, 
 from napkin.ir.key_sets import query_axes as axes_of_queries
 from napkin.ir.node import Node, node, number, postorder
 from napkin.ir.rewrite import rewrite
-from napkin.ir.whole_numbers import greater, lesser, whole
+from napkin.ir.whole_numbers import greater, length, lesser, whole
 from napkin.keys.axes import called, check_sizes, unnamed
 
 if TYPE_CHECKING:
@@ -61,11 +61,12 @@ class KeySet:
     def __or__(self, other: KeySet) -> KeySet:
         """Keys of either set."""
         a, b = _together(self, other)
+        tied = a.tied and b.tied
         return replace(
             a,
             text=f"{a.text} | {b.text}",
-            boxes=a.boxes + b.boxes,
-            tied=a.tied and b.tied,
+            boxes=a.boxes + b.boxes if tied else (*_untied(a), *_untied(b)),
+            tied=tied,
             needs=a.needs + b.needs,
             most=(),
         )
@@ -277,6 +278,21 @@ def _together(a: KeySet, b: KeySet) -> tuple[KeySet, KeySet]:
             f"'{' '.join(b.key_axes)}'; key sets are joined on the same axes"
         )
     return a, b
+
+
+def _untied(keys: KeySet) -> tuple[Box, ...]:
+    """The boxes of a set where a query may lie behind the last key: they end within the axis."""
+    sizes = [length(a) for a in keys.key_axes]
+    every = ([*map(ending_within, b.intervals, sizes)] for b in keys.boxes)
+    return tuple(Box(tuple(intervals)) for intervals in every)
+
+
+def ending_within(interval: Interval, size: Node) -> Interval:
+    """The same keys with an end inside the axis."""
+    end = interval.end
+    if end.op == "minimum" and size in end.args:
+        return interval
+    return replace(interval, end=lesser(end, size))
 
 
 def _fewer(a: int | None, b: int | None) -> int | None:

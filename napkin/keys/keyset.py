@@ -235,7 +235,8 @@ class KeySet:
             sizes = dict(layout)
             missing = [a for a in axes if a not in sizes]
             if missing:
-                raise InputError(f"{self.text}: the layout has no size for {', '.join(missing)}")
+                said = dict.fromkeys(called(a) if unnamed(a) else a for a in missing)
+                raise InputError(f"{self.text}: the layout has no size for {', '.join(said)}")
         else:
             given = tuple(layout) if isinstance(layout, Sequence) else (layout,)
             if len(given) != len(self.key_axes):
@@ -267,6 +268,13 @@ class KeySet:
 
 def _together(a: KeySet, b: KeySet) -> tuple[KeySet, KeySet]:
     """Two sets on the same axes; one that has no names yet takes the other's."""
+    if not isinstance(b, KeySet):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"{a.text} is joined with {b!r}, which is no key set")
+    if len(a.key_axes) != len(b.key_axes):
+        raise InputError(
+            f"{a.text} has {len(a.key_axes)} key axes and {b.text} {len(b.key_axes)}; key sets are "
+            "joined on the same axes"
+        )
     if a.named and not b.named:
         b = b.over(a.query_axes, a.key_axes)
     elif b.named and not a.named:

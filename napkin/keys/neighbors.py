@@ -98,7 +98,7 @@ def neighborhood(
     each = windows(kernel_size, stride, dilation, is_causal, dims)
     text = f"neighborhood({_shown(each)})"
     axes = axes_of(queries, keys, len(each), text)
-    given = [at] if isinstance(at, Array) else at or [None] * len(each)
+    given = [None] * len(each) if at is None else at if isinstance(at, Sequence) else [at]
     if at is not None and (queries is None or len(given) != len(each)):
         raise InputError(f"{text}: at=... takes one term for each of {len(each)} named axes")
     places = [place_of(p, q, text) for p, q in zip(given, axes[0], strict=True)]

@@ -92,10 +92,14 @@ def key_set(
     """
     if not callable(runs):  # pyright: ignore[reportUnnecessaryComparison]
         raise InputError(f"{text}: {runs!r} is no function; write lambda i, size: [(0, i + 1)]")
-    return _flat(
-        text, queries, keys, at,
-        lambda i, size: [_run(text, run, size) for run in runs(Array(i), Array(size))],
-    )  # fmt: skip
+
+    def bounds(i: Node, size: Node) -> Sequence[Interval]:
+        found = [_run(text, run, size) for run in runs(Array(i), Array(size))]
+        if not found:
+            raise InputError(f"{text}: there is no run of keys; write one, such as (0, i + 1)")
+        return found
+
+    return _flat(text, queries, keys, at, bounds)
 
 
 def _run(text: str, run: tuple[Operand, ...], size: Node) -> Interval:

@@ -132,7 +132,27 @@ CASES: list[tuple[Callable[[], object], str]] = [
         lambda: nk.causal().over("i j", "k l"),
         "causal has 1 key axes and 1 query axes; it was put on keys 'k l' and queries 'i j'",
     ),
+    (
+        lambda: nk.neighborhood(3, queries="i", keys="k", at=[]),
+        "neighborhood(3): at=... takes one term for each of 1 named axes",
+    ),
+    (
+        lambda: nk.key_set("none", lambda i, size: []),
+        "none: there is no run of keys; write one, such as (0, i + 1)",
+    ),
+    (
+        lambda: nk.causal().mask({"q": 3}),
+        "causal: the layout has no size for axis 0 of the layout",
+    ),
     # joining
+    (
+        lambda: nk.causal() & nk.neighborhood((3, 3)),
+        "causal has 1 key axes and neighborhood((3, 3)) 2; key sets are joined on the same axes",
+    ),
+    (
+        lambda: nk.causal() | None,
+        "causal is joined with None, which is no key set",
+    ),
     (
         lambda: nk.causal("q", "x") | nk.sinks(1, "q", "y"),
         "causal is over queries 'q' and keys 'x', sinks(1) over 'q' and 'y'; key sets are joined "

@@ -72,6 +72,7 @@ def check(
     sizes: Mapping[str, int] | None = None,
     inputs: Mapping[str, Any] | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    scalars: Mapping[str, float] | None = None,
     seed: int = 0,
     resources: bool = True,
     progress: Progress = silent,
@@ -87,6 +88,7 @@ def check(
         inputs: the numbers of some inputs, by name; their axes have the sizes of these arrays.
         ranges: from where to where inputs are drawn, by name; reals are else normal, and whole
             numbers such as what reads them makes sense of.
+        scalars: the values of scalars, by name; by default those that the diagram gives.
         seed: of the random inputs; a whole number.
         resources: whether to compile for each architecture as well.
         progress: called with a text, and how many steps of how many are done.
@@ -95,13 +97,16 @@ def check(
         autograd: torch's, to compare with beside differences.
 
     Raises:
-        InputError: a size, an input or a range does not fit the diagram, or the plan's diagram is
-            no gradient of `gradient_of`.
+        InputError: a size, an input, a range or a scalar does not fit the diagram, or the plan's
+            diagram is no gradient of `gradient_of`.
         CheckFailed: a kernel does not run.
     """
     seed, said = whole(seed, "check: seed"), given(plan.diagram, inputs, ranges, sizes)
     if gradient_of is not None:
         check_gradient(gradient_of, plan.diagram)
+        gradient_of = _with_scalars(gradient_of, scalars)
+    if scalars or plan.diagram.scalars:
+        plan = replace(plan, diagram=_with_scalars(plan.diagram, scalars))
     todo = cases(plan, {**(sizes or {}), **said.sizes} if said.arrays else sizes)
     total = len(todo) + (1 if resources else 0)
     values: list[ValueRow] = []
@@ -126,6 +131,11 @@ def check(
     progress("done", total, total)
     rows = tuple(values), tuple(traffic), tuple(found)
     return Verdict(plan.name, *rows, tuple(notes), tuple(beside))
+
+
+def _with_scalars(diagram: Diagram, scalars: Mapping[str, float] | None) -> Diagram:
+    """A diagram that gives its scalars these values, where no call gives any."""
+    return replace(diagram, scalars=diagram.check_scalars(scalars or {}))
 
 
 def draw(

@@ -182,3 +182,21 @@ def test_an_overflow_beside_computed_positions() -> None:
 def test_what_no_check_takes(plan: Any, asked: dict[str, Any], said: str) -> None:
     with pytest.raises(nk.InputError, match=said):
         check(plan, **asked)
+
+
+@nk.diagram("q x -> q", sizes={"q": 9, "x": 40})
+def capped(X: Any, *, cap: Any, scale: Any = 2.0) -> Any:
+    return nk.reduce(nk.tanh(X / cap) * scale, "sum", over="x")
+
+
+def test_scalars_have_values_of_the_check() -> None:
+    plan = nk.derive(capped, dtype="fp32")
+    with pytest.raises(nk.InputError, match="needs a value for the scalar cap"):
+        check(plan, resources=False)
+    with pytest.raises(nk.InputError, match="has no scalar 'cup'; did you mean 'cap'"):
+        check(plan, scalars={"cup": 3.0}, resources=False)
+    check(plan, scalars={"cap": 3.0}, resources=False).raise_if_wrong()
+    back = nk.derive(nk.gradient(capped), dtype="fp32")
+    found = check(back, scalars={"cap": 3.0}, gradient_of=capped, resources=False)
+    found.raise_if_wrong()
+    assert found.derivatives

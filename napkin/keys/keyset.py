@@ -254,7 +254,7 @@ class KeySet:
     def _refuse_inputs(self) -> None:
         """Refuse to look at a set that more than its layout decides."""
         for n in postorder(self.node.args):
-            if n.op == "input":
+            if n.op in {"input", "scalar"}:
                 raise InputError(
                     f"{self.text} depends on the values of {n.params[0]}, which are given when "
                     "the diagram is called"
@@ -369,6 +369,12 @@ def attached(keys: KeySet, x: Node, over: tuple[str, ...]) -> Node:
                 f"keys={keys.text}: key axis {axis!r} is not reduced; over='{' '.join(over)}'"
             )
     made = keys.node
+    for n in postorder(made.args):
+        if n.op == "scalar":
+            raise InputError(
+                f"keys={keys.text} depends on the scalar {n.params[0]}; make it an input of whole "
+                "numbers, as in '():int'"
+            )
     if any(n.op == "listed" for n in postorder(made.args)):
         raise InputError(
             f"keys={keys.text}: lists of numbers are for looking at a set; in a diagram they are "

@@ -288,3 +288,20 @@ def test_a_set_says_what_it_is() -> None:
         repr(nk.neighborhood((3, 5), 2, (1, 2), (False, True)))
         == "neighborhood((3, 5), stride=(2, 2), dilation=(1, 2), is_causal=(False, True))"
     )
+
+
+def test_a_set_takes_no_scalar_of_the_call() -> None:
+    """What groups visit is counted before any call; a number of an array does as well."""
+    with pytest.raises(nk.InputError, match="keys=causal depends on the scalar place; make it"):
+
+        @nk.diagram("q x -> q")
+        def largest(X, *, place=4.0):
+            at = nk.index("q") + nk.cast(place, "int32")
+            return nk.reduce(X, "max", over="x", keys=nk.causal("q", "x", at=at))
+
+    @nk.diagram("q x, ():int -> q", sizes={"q": 9, "x": 40})
+    def same(X, place):
+        at = nk.index("q") + place
+        return nk.reduce(X, "max", over="x", keys=nk.causal("q", "x", at=at))
+
+    nk.derive(same, dtype="fp32").check(resources=False, sizes=same.sizes).raise_if_wrong()

@@ -235,7 +235,7 @@ class _Found:
         for k, counted, boxed in zip(kernels, ran.moved, ran.described, strict=True):
             if self.specialised and not k.schedule.warpgroups:
                 continue
-            wanted = k.bytes_at(plan.full(self.case.sizes), self._whole_numbers, boxed)
+            wanted = k.bytes_at(plan.full(self.case.sizes), self._numbers, boxed)
             predicted = {(k.binding[t], str(d)): n for (t, d), n in wanted.items()}
             seen = {(t, str(d)): n for (t, d), n in counted.items()}
             for key in dict.fromkeys([*predicted, *seen]):
@@ -243,10 +243,11 @@ class _Found:
                 yield TrafficRow(self.case.name, self._called(k.name), *key, *both)
 
     @cached_property
-    def _whole_numbers(self) -> dict[str, Any]:
-        """The values of arrays of whole numbers, for which key sets may ask."""
-        data = {t: a.data for t, a in self.ran.tensors.items() if a.dtype != "bf16"}
-        return {t: x for t, x in data.items() if x.dtype.kind in "iu"}
+    def _numbers(self) -> dict[str, Any]:
+        """The values of arrays, for which key sets may ask."""
+        values = {t: a.to_float64() for t, a in self.ran.tensors.items()}
+        whole = {t for t, a in self.ran.tensors.items() if a.dtype[0] in "iu"}
+        return {t: x.astype(np.int64) if t in whole else x for t, x in values.items()}
 
 
 def compiled(plan: Plan, *, registers: bool = True) -> list[ResourceRow]:

@@ -200,3 +200,26 @@ def test_scalars_have_values_of_the_check() -> None:
     found = check(back, scalars={"cap": 3.0}, gradient_of=capped, resources=False)
     found.raise_if_wrong()
     assert found.derivatives
+
+
+@pytest.mark.parametrize(
+    ("holds", "last"),
+    [
+        ("n", lambda N: nk.argmax(N, over="n") * 9),
+        ("n:bool", lambda N: nk.reduce(N, "sum", over="n") * 9),
+        ("q", lambda N: nk.index("q") + nk.cast(N * 10, "int32")),
+        ("q:bool", lambda N: nk.where(N, nk.index("q"), 40)),
+    ],
+)
+def test_keys_that_numbers_of_any_kind_choose(holds: str, last: Any) -> None:
+    @nk.diagram(f"q d, x d, x d, {holds} -> q d")
+    def attention(Q: Any, K: Any, V: Any, N: Any) -> Any:
+        keys = nk.causal("q", "x", at=last(N))
+        S = nk.contract(Q, K, over="d")
+        return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+    sizes = {
+        a: n for a, n in {"q": 1024, "x": 1024, "d": 64, "n": 5}.items() if a in attention.axes
+    }
+    plan = nk.derive(attention, sizes=sizes, dtype="fp32")
+    plan.check(sizes={"q": 70, "x": 90, "d": 16}, resources=False).raise_if_wrong()

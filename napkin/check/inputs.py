@@ -65,6 +65,9 @@ def given(
     Raises:
         InputError: there is no such input, an array does not fit it, or a range is none.
     """
+    for what, of in (("inputs", inputs), ("ranges", ranges)):
+        if not isinstance(of, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"{diagram.name}: {what}={of!r} is no dictionary from names of inputs")
     leaves = {str(n.params[0]): n for n in diagram.inputs}
     for name in (*(inputs or {}), *(ranges or {})):
         check_known(name, leaves, f"{diagram.name} has no input {name!r}")

@@ -21,8 +21,9 @@ from napkin.check.rounding import roundings
 from napkin.check.verdict_rows import CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import close_to
-from napkin.ir.node import factors, postorder
+from napkin.ir.node import Node, factors, postorder
 from napkin.ir.storage import own_type, storage_type
+from napkin.ir.whole_numbers import whole
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
@@ -60,12 +61,18 @@ def on_device(diagram: Diagram, dtype: str) -> float:
     return max(TOLERANCE[dtype], FP8_SUM) if narrow else TOLERANCE[dtype]
 
 
+def rounds_nothing(n: Node) -> bool:
+    """Whether a term is computed of whole numbers and tests alone: then it is exact."""
+    return all(m.kind != "real" for m in postorder([n]))
+
+
 def check(
     plan: Plan,
     *,
     sizes: Mapping[str, int] | None = None,
     inputs: Mapping[str, Any] | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    scalars: Mapping[str, float] | None = None,
     seed: int = 0,
     resources: bool = True,
     progress: Progress = silent,
@@ -81,7 +88,8 @@ def check(
         inputs: the numbers of some inputs, by name; their axes have the sizes of these arrays.
         ranges: from where to where inputs are drawn, by name; reals are else normal, and whole
             numbers such as what reads them makes sense of.
-        seed: of the random inputs.
+        scalars: the values of scalars, by name; by default those that the diagram gives.
+        seed: of the random inputs; a whole number.
         resources: whether to compile for each architecture as well.
         progress: called with a text, and how many steps of how many are done.
         gradient_of: the diagram that the plan computes the gradient of: it is compared with slopes
@@ -89,13 +97,16 @@ def check(
         autograd: torch's, to compare with beside differences.
 
     Raises:
-        InputError: a size, an input or a range does not fit the diagram, or the plan's diagram is
-            no gradient of `gradient_of`.
+        InputError: a size, an input, a range or a scalar does not fit the diagram, or the plan's
+            diagram is no gradient of `gradient_of`.
         CheckFailed: a kernel does not run.
     """
-    said = given(plan.diagram, inputs, ranges, sizes)
+    seed, said = whole(seed, "check: seed"), given(plan.diagram, inputs, ranges, sizes)
     if gradient_of is not None:
         check_gradient(gradient_of, plan.diagram)
+        gradient_of = _with_scalars(gradient_of, scalars)
+    if scalars or plan.diagram.scalars:
+        plan = replace(plan, diagram=_with_scalars(plan.diagram, scalars))
     todo = cases(plan, {**(sizes or {}), **said.sizes} if said.arrays else sizes)
     total = len(todo) + (1 if resources else 0)
     values: list[ValueRow] = []
@@ -120,6 +131,11 @@ def check(
     progress("done", total, total)
     rows = tuple(values), tuple(traffic), tuple(found)
     return Verdict(plan.name, *rows, tuple(notes), tuple(beside))
+
+
+def _with_scalars(diagram: Diagram, scalars: Mapping[str, float] | None) -> Diagram:
+    """A diagram that gives its scalars these values, where no call gives any."""
+    return replace(diagram, scalars=diagram.check_scalars(scalars or {}))
 
 
 def draw(
@@ -189,7 +205,7 @@ class _Found:
         for i, o in enumerate(diagram.outputs):
             found = self.ran.tensors[plan.tensor_of[o.name]].to_float64()
             types = roundings(plan, plan.tensor_of[o.name])
-            limit = max(TOLERANCE[t] for t in types)
+            limit = 0.0 if rounds_nothing(o.node) else max(TOLERANCE[t] for t in types)
             error = close_to(found, self.wanted[i], storage_type(o.node, plan.dtype))
             step = max(HALF_STEP[t] for t in types)
             moves = self._moves(i, step) if limit < error < math.inf else 0.0
@@ -219,7 +235,7 @@ class _Found:
         for k, counted, boxed in zip(kernels, ran.moved, ran.described, strict=True):
             if self.specialised and not k.schedule.warpgroups:
                 continue
-            wanted = k.bytes_at(plan.full(self.case.sizes), self._whole_numbers, boxed)
+            wanted = k.bytes_at(plan.full(self.case.sizes), self._numbers, boxed)
             predicted = {(k.binding[t], str(d)): n for (t, d), n in wanted.items()}
             seen = {(t, str(d)): n for (t, d), n in counted.items()}
             for key in dict.fromkeys([*predicted, *seen]):
@@ -227,10 +243,11 @@ class _Found:
                 yield TrafficRow(self.case.name, self._called(k.name), *key, *both)
 
     @cached_property
-    def _whole_numbers(self) -> dict[str, Any]:
-        """The values of arrays of whole numbers, for which key sets may ask."""
-        data = {t: a.data for t, a in self.ran.tensors.items() if a.dtype != "bf16"}
-        return {t: x for t, x in data.items() if x.dtype.kind in "iu"}
+    def _numbers(self) -> dict[str, Any]:
+        """The values of arrays, for which key sets may ask."""
+        values = {t: a.to_float64() for t, a in self.ran.tensors.items()}
+        whole = {t for t, a in self.ran.tensors.items() if a.dtype[0] in "iu"}
+        return {t: x.astype(np.int64) if t in whole else x for t, x in values.items()}
 
 
 def compiled(plan: Plan, *, registers: bool = True) -> list[ResourceRow]:

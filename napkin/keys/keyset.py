@@ -13,7 +13,7 @@ from napkin.ir.key_sets import MAX_BOXES, Box, Interval, Need, Spec, bounds_of, 
 from napkin.ir.key_sets import query_axes as axes_of_queries
 from napkin.ir.node import Node, node, number, postorder
 from napkin.ir.rewrite import rewrite
-from napkin.ir.whole_numbers import greater, lesser, whole
+from napkin.ir.whole_numbers import greater, length, lesser, whole
 from napkin.keys.axes import called, check_sizes, unnamed
 
 if TYPE_CHECKING:
@@ -61,11 +61,12 @@ class KeySet:
     def __or__(self, other: KeySet) -> KeySet:
         """Keys of either set."""
         a, b = _together(self, other)
+        tied = a.tied and b.tied
         return replace(
             a,
             text=f"{a.text} | {b.text}",
-            boxes=a.boxes + b.boxes,
-            tied=a.tied and b.tied,
+            boxes=a.boxes + b.boxes if tied else (*_untied(a), *_untied(b)),
+            tied=tied,
             needs=a.needs + b.needs,
             most=(),
         )
@@ -234,7 +235,8 @@ class KeySet:
             sizes = dict(layout)
             missing = [a for a in axes if a not in sizes]
             if missing:
-                raise InputError(f"{self.text}: the layout has no size for {', '.join(missing)}")
+                said = dict.fromkeys(called(a) if unnamed(a) else a for a in missing)
+                raise InputError(f"{self.text}: the layout has no size for {', '.join(said)}")
         else:
             given = tuple(layout) if isinstance(layout, Sequence) else (layout,)
             if len(given) != len(self.key_axes):
@@ -252,7 +254,7 @@ class KeySet:
     def _refuse_inputs(self) -> None:
         """Refuse to look at a set that more than its layout decides."""
         for n in postorder(self.node.args):
-            if n.op == "input":
+            if n.op in {"input", "scalar"}:
                 raise InputError(
                     f"{self.text} depends on the values of {n.params[0]}, which are given when "
                     "the diagram is called"
@@ -266,6 +268,13 @@ class KeySet:
 
 def _together(a: KeySet, b: KeySet) -> tuple[KeySet, KeySet]:
     """Two sets on the same axes; one that has no names yet takes the other's."""
+    if not isinstance(b, KeySet):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"{a.text} is joined with {b!r}, which is no key set")
+    if len(a.key_axes) != len(b.key_axes):
+        raise InputError(
+            f"{a.text} has {len(a.key_axes)} key axes and {b.text} {len(b.key_axes)}; key sets are "
+            "joined on the same axes"
+        )
     if a.named and not b.named:
         b = b.over(a.query_axes, a.key_axes)
     elif b.named and not a.named:
@@ -277,6 +286,21 @@ def _together(a: KeySet, b: KeySet) -> tuple[KeySet, KeySet]:
             f"'{' '.join(b.key_axes)}'; key sets are joined on the same axes"
         )
     return a, b
+
+
+def _untied(keys: KeySet) -> tuple[Box, ...]:
+    """The boxes of a set where a query may lie behind the last key: they end within the axis."""
+    sizes = [length(a) for a in keys.key_axes]
+    every = ([*map(ending_within, b.intervals, sizes)] for b in keys.boxes)
+    return tuple(Box(tuple(intervals)) for intervals in every)
+
+
+def ending_within(interval: Interval, size: Node) -> Interval:
+    """The same keys with an end inside the axis."""
+    end = interval.end
+    if end.op == "minimum" and size in end.args:
+        return interval
+    return replace(interval, end=lesser(end, size))
 
 
 def _fewer(a: int | None, b: int | None) -> int | None:
@@ -345,6 +369,12 @@ def attached(keys: KeySet, x: Node, over: tuple[str, ...]) -> Node:
                 f"keys={keys.text}: key axis {axis!r} is not reduced; over='{' '.join(over)}'"
             )
     made = keys.node
+    for n in postorder(made.args):
+        if n.op == "scalar":
+            raise InputError(
+                f"keys={keys.text} depends on the scalar {n.params[0]}; make it an input of whole "
+                "numbers, as in '():int'"
+            )
     if any(n.op == "listed" for n in postorder(made.args)):
         raise InputError(
             f"keys={keys.text}: lists of numbers are for looking at a set; in a diagram they are "

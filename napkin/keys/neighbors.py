@@ -98,7 +98,7 @@ def neighborhood(
     each = windows(kernel_size, stride, dilation, is_causal, dims)
     text = f"neighborhood({_shown(each)})"
     axes = axes_of(queries, keys, len(each), text)
-    given = [at] if isinstance(at, Array) else at or [None] * len(each)
+    given = [None] * len(each) if at is None else at if isinstance(at, Sequence) else [at]
     if at is not None and (queries is None or len(given) != len(each)):
         raise InputError(f"{text}: at=... takes one term for each of {len(each)} named axes")
     places = [place_of(p, q, text) for p, q in zip(given, axes[0], strict=True)]
@@ -187,10 +187,10 @@ def _neighbors(i: Node, size: Node, w: Window, clip: bool, cross: bool) -> Inter
     last = plus(at.group, -1)
     block = times(over(at.place, s), s)
     if w.is_causal:
-        leader = at.place if s == 1 else lesser(plus(block, s - 1), last)
+        # A query of another layout may lie behind the last key, and then leads itself.
+        leader = at.place if s == 1 else greater(lesser(plus(block, s - 1), last), at.place)
         end = plus(at.place, 1)
-        if cross:  # a query of another layout may lie behind the last key, and then leads itself
-            leader, end = greater(leader, at.place), lesser(end, at.group)
+        end = lesser(end, at.group) if cross else end
         return at.tokens(greater(plus(leader, 1 - k), number(0)), end)
     # A window that the axis may not hold is cut to the axis.
     width: Node = lesser(number(k), at.group) if clip else number(k)

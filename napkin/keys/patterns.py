@@ -18,7 +18,7 @@ from napkin.ir.node import Node, node, number
 from napkin.ir.taking import take
 from napkin.ir.whole_numbers import greater, length, lesser, modulo, over, plus, times, whole
 from napkin.keys.axes import axes_of, place_of
-from napkin.keys.keyset import KeySet
+from napkin.keys.keyset import KeySet, ending_within
 
 Axes = str | None
 At = Array | None
@@ -32,13 +32,11 @@ def _past(i: Node, right: int, size: Node) -> Node:
 
 def _within(interval: Interval, size: Node) -> Interval:
     """The same keys with bounds inside the axis, wherever the query lies."""
-    first, end = interval.first, interval.end
+    first = interval.first
     clipped = first.op == "maximum" and number(0) in first.args
     if interval.step == 1 and first.op != "number" and not clipped:
         first = greater(first, number(0))
-    if not (end.op == "minimum" and size in end.args):
-        end = lesser(end, size)
-    return Interval(first, end, interval.step)
+    return ending_within(replace(interval, first=first), size)
 
 
 def _flat(
@@ -94,10 +92,14 @@ def key_set(
     """
     if not callable(runs):  # pyright: ignore[reportUnnecessaryComparison]
         raise InputError(f"{text}: {runs!r} is no function; write lambda i, size: [(0, i + 1)]")
-    return _flat(
-        text, queries, keys, at,
-        lambda i, size: [_run(text, run, size) for run in runs(Array(i), Array(size))],
-    )  # fmt: skip
+
+    def bounds(i: Node, size: Node) -> Sequence[Interval]:
+        found = [_run(text, run, size) for run in runs(Array(i), Array(size))]
+        if not found:
+            raise InputError(f"{text}: there is no run of keys; write one, such as (0, i + 1)")
+        return found
+
+    return _flat(text, queries, keys, at, bounds)
 
 
 def _run(text: str, run: tuple[Operand, ...], size: Node) -> Interval:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from napkin.algebra.relabel import Labels, Move
 from napkin.derive.kernel import Kernel
@@ -17,7 +17,9 @@ from napkin.derive.rules.stream import streamed
 from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, check_known
+from napkin.ir.names import axis_names
 from napkin.ir.node import over
+from napkin.ir.whole_numbers import whole
 from napkin.keys.residues import Split
 from napkin.moves.trail import Trail, relabelled
 
@@ -114,6 +116,14 @@ class Derivation:
             known = [a for a in known if a != s.axis] + [s.place, s.residue]
         check_known(axis, known, f"{self.diagram.name} has no axis {axis!r}")
 
+    def _refuse_twice(self, move: str, axis: str, how: str) -> NoReturn:
+        raise Refusal(
+            move,
+            self.diagram.name,
+            f"{axis} is {how} already, and an axis is cut once",
+            "take that back with undo()",
+        )
+
     def _move(self, *moves: Move) -> Derivation:
         known = [Move("expand", self.diagram.name, what) for what in self.prepared.expansions]
         moves = (*(m for m in known if m.argument not in self.labels.expanded), *moves)
@@ -156,13 +166,17 @@ class Derivation:
                 computed by pairs of them.
 
         Raises:
-            InputError: there is no such axis or result.
-            Refusal: some reduction over the axis does not stream, or an output carries the axis
-                and waits for one.
+            InputError: there is no such axis or result, or a number is none.
+            Refusal: the axis is grouped, some reduction over it does not stream, or an output
+                carries it and waits for one.
         """
-        axes = axis.split()
+        axes = axis_names(axis, f"stream({axis!r})")
+        if not axes:
+            raise InputError(f"stream({axis!r}) cuts no axis; name one, as in stream('x')")
         for a in axes:
             self._known(a)
+        axis = " ".join(axes)
+        passes, pair = whole(passes, "stream: passes", 1), whole(pair, "stream: pair")
         if self.labels.stream:
             raise Refusal(
                 f"stream {axis}",
@@ -170,14 +184,15 @@ class Derivation:
                 f"{self.labels.stream} is streamed already, and a kernel streams once",
                 "take that back with undo()",
             )
+        for a in axes:
+            if a in dict(self.labels.group):
+                self._refuse_twice(f"stream {axis}", a, "grouped")
         moves: list[Move] = []
         names = [t for n, t in self._term.names.items() if set(axes) & set(over(n))]
         for held in (hold,) if isinstance(hold, str) else hold:
             check_known(held, names, f"hold {held!r}: no reduction over {axis} has that name")
             moves.append(Move("hold", self.diagram.name, held))
-        moves.append(
-            Move("stream", self.diagram.name, " ".join(axes), None if passes == 1 else passes)
-        )
+        moves.append(Move("stream", self.diagram.name, axis, None if passes == 1 else passes))
         if pair:
             moves.append(Move("pair", self.diagram.name, axis, pair))
         out = self._move(*moves)
@@ -220,12 +235,14 @@ class Derivation:
         """Cut weaved axes into groups: `group("q")` or `group(q=128)`.
 
         Raises:
-            Refusal: the algorithm is not weaved over an axis.
+            Refusal: the algorithm is not weaved over an axis, or it is streamed.
         """
         wanted: dict[str, int | None] = {**dict.fromkeys(axes), **tiles}
         out = self
         for axis, size in wanted.items():
             out._known(axis)
+            if axis in out.labels.stream.split():
+                out._refuse_twice(f"group {axis}", axis, "streamed")
             if axis not in dict(out.labels.group):
                 out = out._move(Move(GROUP.name, self.diagram.name, axis))
                 for found in GROUP.matches(out._term.outputs, [axis]):
@@ -250,7 +267,7 @@ class Derivation:
                     f"{axis} is neither grouped nor streamed",
                     f"cut {axis} first with group or stream",
                 )
-            m = Move("tile", self.diagram.name, axis, _size(axis, size))
+            m = Move("tile", self.diagram.name, axis, whole(size, f"tile: {axis}", 1))
             labels = relabelled(out.labels, m)
             # A size is no condition: the kernel stays as it is.
             out = self._at(labels, out.trail.then(m), out.kernel)
@@ -259,7 +276,7 @@ class Derivation:
     def undo(self) -> Derivation:
         """The derivation before its last move, and before what came with that move."""
         kept = list(self.trail.moves)
-        while kept and kept[-1].rule == "separate":
+        while kept and kept[-1].rule in {"separate", "pair"}:
             kept.pop()
         kept = kept[:-1]
         while kept and kept[-1].rule in {"hold", "expand"}:
@@ -289,12 +306,6 @@ class Derivation:
 
     def __repr__(self) -> str:
         return f"{self.diagram!r}\n{self.trail}"
-
-
-def _size(axis: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:  # pyright: ignore
-        raise InputError(f"the size of {axis} is {value!r}; write a whole number from 1")
-    return value
 
 
 def separations(kernel: Kernel) -> list[Move]:

@@ -50,6 +50,8 @@ def rule(
         InputError: napkin has a rule of that name, no example has an instance, an instance has
             other axes or items than its term, or the law fails at a point, which is shown.
     """
+    if isinstance(examples, Diagram):
+        raise InputError(f"rule {name!r}: examples are a list, as in [{examples.name}]")
     if name in TABLE:
         raise InputError(f"rule {name!r}: napkin has a rule of that name; choose another")
     made = Rule(
@@ -69,6 +71,11 @@ def _matching(
         for n in postorder(terms):
             found = matches(n)
             if found is not None:
+                if not isinstance(found, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+                    raise InputError(
+                        f"rule {name!r}: matches gave {found!r}; return what apply needs in a list,"
+                        " or None"
+                    )
                 arrays = (Array(x) if isinstance(x, Node) else x for x in found)
                 yield one_node(n, _checked(name, n, apply(*arrays)))
 

@@ -168,3 +168,58 @@ def test_an_overflow_beside_computed_positions() -> None:
     given = {"X": np.full((3, 5), 20.0), "at": np.array([1, 2, 0])}
     (row,) = nk.derive(picked, dtype="fp32").check(inputs=given, resources=False).values
     assert "past float32" in row.overflow
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"inputs": [1.0]}, r"inputs=\[1.0\] is no dictionary"),
+        ({"ranges": 5}, "ranges=5 is no dictionary"),
+        ({"seed": -1}, "check: seed=-1 is not a whole number from 0"),
+        ({"seed": None}, "check: seed=None is not a whole number"),
+    ],
+)
+def test_what_no_check_takes(plan: Any, asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(nk.InputError, match=said):
+        check(plan, **asked)
+
+
+@nk.diagram("q x -> q", sizes={"q": 9, "x": 40})
+def capped(X: Any, *, cap: Any, scale: Any = 2.0) -> Any:
+    return nk.reduce(nk.tanh(X / cap) * scale, "sum", over="x")
+
+
+def test_scalars_have_values_of_the_check() -> None:
+    plan = nk.derive(capped, dtype="fp32")
+    with pytest.raises(nk.InputError, match="needs a value for the scalar cap"):
+        check(plan, resources=False)
+    with pytest.raises(nk.InputError, match="has no scalar 'cup'; did you mean 'cap'"):
+        check(plan, scalars={"cup": 3.0}, resources=False)
+    check(plan, scalars={"cap": 3.0}, resources=False).raise_if_wrong()
+    back = nk.derive(nk.gradient(capped), dtype="fp32")
+    found = check(back, scalars={"cap": 3.0}, gradient_of=capped, resources=False)
+    found.raise_if_wrong()
+    assert found.derivatives
+
+
+@pytest.mark.parametrize(
+    ("holds", "last"),
+    [
+        ("n", lambda N: nk.argmax(N, over="n") * 9),
+        ("n:bool", lambda N: nk.reduce(N, "sum", over="n") * 9),
+        ("q", lambda N: nk.index("q") + nk.cast(N * 10, "int32")),
+        ("q:bool", lambda N: nk.where(N, nk.index("q"), 40)),
+    ],
+)
+def test_keys_that_numbers_of_any_kind_choose(holds: str, last: Any) -> None:
+    @nk.diagram(f"q d, x d, x d, {holds} -> q d")
+    def attention(Q: Any, K: Any, V: Any, N: Any) -> Any:
+        keys = nk.causal("q", "x", at=last(N))
+        S = nk.contract(Q, K, over="d")
+        return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+    sizes = {
+        a: n for a, n in {"q": 1024, "x": 1024, "d": 64, "n": 5}.items() if a in attention.axes
+    }
+    plan = nk.derive(attention, sizes=sizes, dtype="fp32")
+    plan.check(sizes={"q": 70, "x": 90, "d": 16}, resources=False).raise_if_wrong()

@@ -89,3 +89,24 @@ def test_sums_of_fp8_keep_few_bits_on_a_device() -> None:
     assert on_device(scaled, "bf16") == TOLERANCE["bf16"]
     assert on_device(plain, "fp32") == TOLERANCE["fp32"]
     assert on_device(load("attention_fp8_kv"), "fp32") == TOLERANCE["fp32"]
+
+
+def test_whole_numbers_are_exact() -> None:
+    """One of a thousand sums that is off by one is wrong, however large the others are."""
+
+    @nk.diagram("n x:int -> n x, n", sizes={"n": 3, "x": 700})
+    def summed(N):
+        return nk.cumsum(N, along="x"), nk.reduce(N > 4, "max", over="x")
+
+    @nk.diagram("n x:int -> n x, n", sizes={"n": 3, "x": 700})
+    def other(N):
+        sums = nk.cumsum(N, along="x")
+        return sums + nk.where(nk.index("x") == 9, 1, 0), nk.reduce(N > 4, "max", over="x")
+
+    plan = nk.derive(summed)
+    asked = {"sizes": plan.sizes, "ranges": {"N": (900, 1000)}, "resources": False}
+    assert check(plan, **asked).ok
+    found = check(replace(plan, diagram=other), **asked)
+    sums, largest = found.values
+    assert 0 < sums.relative_error < TOLERANCE["fp32"]
+    assert (sums.mark, largest.mark) == ("WRONG", "ok")

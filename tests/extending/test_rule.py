@@ -131,6 +131,14 @@ def test_a_rule_that_applies_nowhere_is_refused(page: dict[str, Any]) -> None:
         added(page, matches=lambda _: None)
 
 
+def test_terms_and_examples_are_lists(page: dict[str, Any]) -> None:
+    said = r"matches gave <.*>; return what apply needs in a list"
+    with pytest.raises(nk.InputError, match=said):
+        added(page, matches=lambda n: n)
+    with pytest.raises(nk.InputError, match=r"examples are a list, as in \[linear\]"):
+        added(page, examples=page["linear"])
+
+
 @pytest.mark.parametrize("name", ["separate", "order contractions"])
 def test_a_name_of_napkins_own_is_refused(page: dict[str, Any], name: str) -> None:
     with pytest.raises(nk.InputError, match=f"rule '{name}': napkin has a rule of that name"):

@@ -132,7 +132,27 @@ CASES: list[tuple[Callable[[], object], str]] = [
         lambda: nk.causal().over("i j", "k l"),
         "causal has 1 key axes and 1 query axes; it was put on keys 'k l' and queries 'i j'",
     ),
+    (
+        lambda: nk.neighborhood(3, queries="i", keys="k", at=[]),
+        "neighborhood(3): at=... takes one term for each of 1 named axes",
+    ),
+    (
+        lambda: nk.key_set("none", lambda i, size: []),
+        "none: there is no run of keys; write one, such as (0, i + 1)",
+    ),
+    (
+        lambda: nk.causal().mask({"q": 3}),
+        "causal: the layout has no size for axis 0 of the layout",
+    ),
     # joining
+    (
+        lambda: nk.causal() & nk.neighborhood((3, 3)),
+        "causal has 1 key axes and neighborhood((3, 3)) 2; key sets are joined on the same axes",
+    ),
+    (
+        lambda: nk.causal() | None,
+        "causal is joined with None, which is no key set",
+    ),
     (
         lambda: nk.causal("q", "x") | nk.sinks(1, "q", "y"),
         "causal is over queries 'q' and keys 'x', sinks(1) over 'q' and 'y'; key sets are joined "
@@ -268,3 +288,20 @@ def test_a_set_says_what_it_is() -> None:
         repr(nk.neighborhood((3, 5), 2, (1, 2), (False, True)))
         == "neighborhood((3, 5), stride=(2, 2), dilation=(1, 2), is_causal=(False, True))"
     )
+
+
+def test_a_set_takes_no_scalar_of_the_call() -> None:
+    """What groups visit is counted before any call; a number of an array does as well."""
+    with pytest.raises(nk.InputError, match="keys=causal depends on the scalar place; make it"):
+
+        @nk.diagram("q x -> q")
+        def largest(X, *, place=4.0):
+            at = nk.index("q") + nk.cast(place, "int32")
+            return nk.reduce(X, "max", over="x", keys=nk.causal("q", "x", at=at))
+
+    @nk.diagram("q x, ():int -> q", sizes={"q": 9, "x": 40})
+    def same(X, place):
+        at = nk.index("q") + place
+        return nk.reduce(X, "max", over="x", keys=nk.causal("q", "x", at=at))
+
+    nk.derive(same, dtype="fp32").check(resources=False, sizes=same.sizes).raise_if_wrong()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 import napkin as nk
 from napkin.errors import InputError
-from napkin.ir.evaluate import aligned_to, evaluate
+from napkin.ir.evaluate import aligned_to, at_positions, evaluate
+from napkin.ir.key_sets import boxes_of
 
 Sees = Callable[[int, int], bool]
 """Whether a query at a place sees a key."""
@@ -278,3 +280,40 @@ def test_a_set_on_two_axes_at_once() -> None:
     mask = matrix(lambda i, j: i - 2 <= j <= i or j < 1, list(range(8)), 8)
     found = probabilities.evaluate(Q, K)
     np.testing.assert_allclose(found, weights(Q @ K.swapaxes(1, 2), mask), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        nk.causal,
+        partial(nk.strided, 3),
+        partial(nk.fixed, 4, 2),
+        partial(nk.dilated, 3, 0, 2),
+        partial(nk.neighborhood, 5, 2, is_causal=True),
+        partial(nk.neighborhood, 3, 2, 2, is_causal=True),
+    ],
+)
+def test_queries_behind_the_last_key_of_a_union(make: Callable[..., nk.KeySet]) -> None:
+    """A set that says where its queries lie takes sizes that differ, and so does its union with
+    one that does not: no kernel looks for a key behind the last one."""
+    axes, sizes = {"queries": "q", "keys": "x"}, {"q": 90, "x": 30}
+    keys = nk.sinks(2, "q", "x", at=nk.index("q") - 3)
+    own, same = make(**axes), make(**axes, at=nk.index("q"))
+    for seen in (own | keys, keys | own, (own | keys) & nk.causal("q", "x")):
+        for box in boxes_of(seen.node):
+            for i in box.intervals:
+                assert at_positions(i.end, ("q",), sizes).max() <= 30
+    np.testing.assert_array_equal((own | keys).mask(sizes), (same | keys).mask(sizes))
+
+
+def test_a_kernel_of_queries_behind_the_last_key() -> None:
+    @nk.diagram("q d, x d, x d -> q d", sizes={"q": 900, "x": 300, "d": 64})
+    def attention(Q, K, V):
+        own = nk.dilated(3, 0, 2, "q", "x")
+        keys = own | nk.sinks(2, "q", "x", at=nk.index("q") - 3)
+        return nk.contract(
+            nk.softmax(nk.contract(Q, K, over="d"), over="x", keys=keys), V, over="x"
+        )
+
+    plan = nk.derive(attention, dtype="fp32")
+    plan.check(sizes=plan.sizes, resources=False).raise_if_wrong()

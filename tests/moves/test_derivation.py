@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from fold_law import assert_law
 from trails import replayed
@@ -70,7 +73,7 @@ def test_what_a_second_pass_allows() -> None:
 def test_sizes_of_what_is_cut() -> None:
     with pytest.raises(nk.Refusal, match=r"tile q is refused .* cut q first with group or stream"):
         attention.stream("x").tile(q=32)
-    with pytest.raises(InputError, match="the size of x is 0"):
+    with pytest.raises(InputError, match="tile: x=0 is not a whole number from 1"):
         attention.stream("x", 0)
     with pytest.raises(InputError, match="no axis 'k'"):
         attention.stream("x").tile(k=3)
@@ -88,3 +91,41 @@ def test_every_legal_stream_keeps_its_law(name: str) -> None:
                 continue
             assert_law(kernel, trials=3, lengths=(1, 2, 3), scalars=diagram.scalars)
             break
+
+
+def test_an_axis_is_cut_once() -> None:
+    with pytest.raises(nk.Refusal, match=r"group q is refused .* q is streamed already"):
+        attention.stream("q").group(q=8)
+    with pytest.raises(nk.Refusal, match=r"stream q is refused .* q is grouped already"):
+        attention.group("q").stream("q", 8)
+    assert attention.stream("q").undo().group(q=8).labels.tiles == {"q": 8}
+
+
+@pytest.mark.parametrize(
+    ("axis", "more", "said"),
+    [
+        ("", {}, r"stream\(''\) cuts no axis"),
+        ("x x", {}, "axis 'x' stands twice"),
+        (5, {}, r"stream\(5\): axes are named"),
+        ("x", {"passes": 0}, "stream: passes=0 is not a whole number from 1"),
+        ("x", {"passes": "2"}, "stream: passes='2' is not a whole number"),
+        ("x", {"pair": -1}, "stream: pair=-1 is not a whole number from 0"),
+    ],
+)
+def test_what_no_stream_is(axis: Any, more: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        attention.stream(axis, **more)
+
+
+def test_sizes_may_be_whole_numbers_of_numpy() -> None:
+    made = attention.stream("x", np.int64(64), passes=np.int64(1)).group(q=np.int32(8))
+    assert made.labels.tiles == {"q": 8, "x": 64}
+    assert made.trail == attention.stream("x", 64).group(q=8).trail
+
+
+def test_a_pair_is_taken_back_with_its_stream() -> None:
+    start = load("gated_linear_attention")
+    made = start.stream("t", pair=16)
+    assert made.labels.pair == (("t", 16),)
+    assert made.undo().labels == Labels()
+    assert start.stream(" t ", pair=16).trail == made.trail

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from napkin.ir.node import postorder
 from napkin.measure.counters import Counters
 from napkin.measure.timing import Sample
 from napkin.plan.plan import Plan
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
     from napkin.measure.values import DeviceValues
 
 
@@ -79,13 +83,20 @@ def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
     counters = Counters(note="not asked for")
     ran = plan.launched
     if command is not None:
+        sets = [k.choice.kernel.visits for k in ran.kernels]
+        asked = {n for n in postorder(v.keys for v in sets if v) if n.op == "input"}
         named = zip(plan.diagram.inputs, tensors, strict=True)
-        whole = {str(n.params[0]): t.cpu().numpy() for n, t in named if n.kind == "int"}
-        counters = counted(ran, command, whole)
+        arrays = {str(n.params[0]): _host(t) for n, t in named if n.kind == "int" or n in asked}
+        counters = counted(ran, command, arrays)
     about = described()
     return OnDevice(
         about, seed, values, counters, time, plan.seconds * 1e6, elsewhere(plan, about["arch"])
     )
+
+
+def _host(t: torch.Tensor) -> np.ndarray:
+    """A tensor's numbers, in a type that numpy has."""
+    return (t.double() if t.is_floating_point() else t).cpu().numpy()
 
 
 def elsewhere(plan: Plan, arch: str) -> str:

@@ -85,7 +85,7 @@ class Counters:
 
 
 Arrays = Mapping[str, Any]
-"""Inputs of whole numbers by name, as numpy arrays: which keys are visited may depend on them."""
+"""Inputs by name, as numpy arrays, where the keys that are visited may depend on them."""
 
 
 def counted(

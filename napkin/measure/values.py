@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from napkin.check.verdict import on_device
+from napkin.check.verdict import on_device, rounds_nothing
 from napkin.check.verdict_rows import ValueRow
 from napkin.diagram.diagram import Diagram
 from napkin.ir.types import LARGEST, NEAR
@@ -161,5 +161,6 @@ def device_values(plan: Plan, seed: int) -> DeviceValues:
     ran = poisoned(plan, tensors)
     off = errors(plan, ran.outputs, tensors, plan.sizes)
     limit = on_device(plan.diagram, plan.dtype)
-    rows = tuple(ValueRow("as planned", o, e, limit) for o, e in off.items())
+    exact = {o.name for o in plan.diagram.outputs if rounds_nothing(o.node)}
+    rows = tuple(ValueRow("as planned", o, e, 0.0 if o in exact else limit) for o, e in off.items())
     return DeviceValues(rows, ran.repeats, not plan.accumulates)

@@ -131,6 +131,21 @@ def attended_by_hand(X: Numbers) -> Numbers:
     return np.stack(found, 1)
 
 
+@nk.diagram("b t d, b t n -> b t d")
+def levelled(X: Any, Y: Any) -> Any:
+    """A difference from a log-sum-exp that reads no state, on either side."""
+    level = nk.reduce(Y, "logsumexp", over="n")
+    return nk.scan(lambda h: nk.tanh(level - h) + (X * h - level), 0.0, along="t")
+
+
+def levelled_by_hand(X: Numbers, Y: Numbers) -> Numbers:
+    h, found, level = np.zeros_like(X[:, 0]), list[Numbers](), np.log(np.exp(Y).sum(-1))
+    for t in range(X.shape[1]):
+        h = np.tanh(level[:, t, None] - h) + X[:, t] * h - level[:, t, None]
+        found.append(h)
+    return np.stack(found, 1)
+
+
 CASES: list[tuple[nk.Diagram, Callable[..., Any]]] = [
     (elman, elman_by_hand),
     (memory, memory_by_hand),
@@ -139,6 +154,7 @@ CASES: list[tuple[nk.Diagram, Callable[..., Any]]] = [
     (largest, lambda X: np.maximum.accumulate(X, 1)),
     (parity, parity_by_hand),
     (attended, attended_by_hand),
+    (levelled, levelled_by_hand),
 ]
 cases = pytest.mark.parametrize(("diagram", "by_hand"), CASES, ids=lambda x: getattr(x, "name", ""))
 

@@ -75,7 +75,7 @@ class Interface:
     def axes(self) -> tuple[str, ...]:
         """Every axis of the diagram, in order of first appearance."""
         every = [a for n in self.inputs for a in n.axes]
-        every += [a for n in postorder(self.roots) for a in n.axes]
+        every += [a for n in within(self.roots) for a in n.axes]
         return tuple(dict.fromkeys(every))
 
     @property

@@ -85,10 +85,10 @@ def _logsumexp(parts: Parts, _: int) -> Node:
 
 
 def _levels(old: Node, new: Node) -> tuple[Node, ...]:
-    """The m and log z of a log-sum-exp; () of another term."""
+    """The m and log z of a log-sum-exp that is opened; () of another term."""
     while widens(old):
         old, new = old.args[0], new.args[0]
-    return new.args if old.op == "logsumexp" else ()
+    return new.args if old.op == "logsumexp" != new.op else ()
 
 
 def _from_level(old: Node, args: tuple[Node, ...]) -> Node | None:

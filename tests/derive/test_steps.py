@@ -131,6 +131,39 @@ def attended_by_hand(X: Numbers) -> Numbers:
     return np.stack(found, 1)
 
 
+@nk.diagram("b t d, b t n -> b t d")
+def levelled(X: Any, Y: Any) -> Any:
+    """A difference from a log-sum-exp that reads no state, on either side."""
+    level = nk.reduce(Y, "logsumexp", over="n")
+    return nk.scan(lambda h: nk.tanh(level - h) + (X * h - level), 0.0, along="t")
+
+
+def levelled_by_hand(X: Numbers, Y: Numbers) -> Numbers:
+    h, found, level = np.zeros_like(X[:, 0]), list[Numbers](), np.log(np.exp(Y).sum(-1))
+    for t in range(X.shape[1]):
+        h = np.tanh(level[:, t, None] - h) + X[:, t] * h - level[:, t, None]
+        found.append(h)
+    return np.stack(found, 1)
+
+
+@nk.diagram("b t d -> b t d")
+def paired(X: Any) -> Any:
+    """Pairs of values of a state, along an axis that only the step names."""
+
+    def step(h: Any) -> Any:
+        return nk.tanh(nk.reduce(h * h.rename(d="e"), "max", over="e") + X)
+
+    return nk.scan(step, 0.0, along="t", axes="d")
+
+
+def paired_by_hand(X: Numbers) -> Numbers:
+    h, found = np.zeros_like(X[:, 0]), list[Numbers]()
+    for t in range(X.shape[1]):
+        h = np.tanh((h[:, :, None] * h[:, None]).max(-1) + X[:, t])
+        found.append(h)
+    return np.stack(found, 1)
+
+
 CASES: list[tuple[nk.Diagram, Callable[..., Any]]] = [
     (elman, elman_by_hand),
     (memory, memory_by_hand),
@@ -139,6 +172,8 @@ CASES: list[tuple[nk.Diagram, Callable[..., Any]]] = [
     (largest, lambda X: np.maximum.accumulate(X, 1)),
     (parity, parity_by_hand),
     (attended, attended_by_hand),
+    (levelled, levelled_by_hand),
+    (paired, paired_by_hand),
 ]
 cases = pytest.mark.parametrize(("diagram", "by_hand"), CASES, ids=lambda x: getattr(x, "name", ""))
 
@@ -186,6 +221,13 @@ def of_spread(X, Y):
     """Each position of t is a query, and the keys are no positions of it."""
     seen = nk.spread(Y, nk.neighborhood(3, is_causal=True, queries="t", keys="d"), over="n")
     return nk.scan(lambda h: nk.tanh(h * X) + seen, 0.0, along="t")
+
+
+def test_an_axis_of_a_step_alone_is_an_axis_of_the_diagram() -> None:
+    assert paired.axes == ("b", "t", "d", "e")
+    assert nk.derive(paired, sizes={"b": 2, "t": 3, "d": 5}).sizes["e"] == 5
+    with pytest.raises(nk.InputError, match="has an axis 'e' already"):
+        paired.weave("e")
 
 
 def test_a_scan_goes_over_the_queries_of_a_key_set() -> None:

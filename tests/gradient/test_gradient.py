@@ -359,6 +359,23 @@ def test_any_step_runs_the_other_way(gradients_agree: Any) -> None:
     gradients_agree(f, normal(2, 4, 3), normal(4, 3), normal(3, 3), normal(2, 3))
 
 
+def test_a_step_has_no_slope_after_the_last_position(gradients_agree: Any) -> None:
+    """The root of the last state less X is none, and no state is computed of it."""
+    f = nk.diagram("t -> t", name="roots")(
+        lambda X: nk.scan(lambda h: nk.sqrt(h - X), 5.0, along="t")
+    )
+    gradients_agree(f, [1.0, 0.5, 0.9])
+
+
+def test_the_gradient_of_a_gradient_of_states_under_another_name(gradients_agree: Any) -> None:
+    def renamed(X: Any, Y: Any) -> Any:
+        states = nk.scan(lambda h: nk.tanh(h + X), 0.0, along="t")
+        return states.rename(t="u") ** 2 * Y
+
+    f = nk.diagram("t d, u d -> u d", name="renamed_states")(renamed)
+    gradients_agree(nk.gradient(f), *(normal(3, 2) for _ in range(3)))
+
+
 @pytest.mark.parametrize("t", [1, 4])
 def test_the_delta_rule_runs_the_other_way(gradients_agree: Any, t: int) -> None:
     def rule(Q: Any, K: Any, V: Any, B: Any) -> Any:

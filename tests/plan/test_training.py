@@ -78,6 +78,12 @@ def test_the_table() -> None:
     assert {"forward", "backward", "time_us", "kept_bytes"} <= set(found)
 
 
+def test_what_an_exponential_reads_a_multiple_of_is_kept_in_float32() -> None:
+    """Rounded to bf16, a score of 60 is off by 1/8, and its weight by as much of itself."""
+    made = nk.training(load("attention"), sizes={"q": 64, "x": 64, "d": 16})
+    assert {c.name: c.dtype for c in made.candidates}["Q_K"] == "fp32"
+
+
 def test_both_plans_hold() -> None:
     made = nk.training(load("softmax"), sizes={"n": 33, "x": 70}, dtype="fp32")
     for plan in (made.forward, made.backward):

@@ -154,6 +154,22 @@ def test_a_rounded_output_is_not_read_where_an_exponential_would_be(scale: float
     assert kept("fp32") == [0]
 
 
+def test_a_rounded_number_of_each_row_is_not_read() -> None:
+    """It may be rounded by as much as is left of a difference from it."""
+
+    def kept(*casts: str) -> Any:
+        def skewness(Y: Any, X: Any, W: Any) -> Any:
+            level = nk.contract(X, W, over="d")
+            far = nk.reduce((Y - level) ** 3, "sum", over="f")
+            return nk.cast(level, "fp32") if casts else level, far
+
+        f = nk.diagram("n e f, n d, d e -> n e, n e", name="skewness")(skewness)
+        return called(key_of("gradient", "0/1/0", nkt.compile(f)._key)).reads.outputs
+
+    assert kept() == []
+    assert kept("fp32") == [0]
+
+
 # --- kernels ------------------------------------------------------------------------------------
 
 

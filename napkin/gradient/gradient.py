@@ -138,8 +138,12 @@ def _wanted(f: Diagram, wrt: str | Iterable[str] | None) -> dict[str, Node]:
                 f"{name} holds values of kind {known[name].kind!r}, which no small step changes",
                 f"ask for {' '.join(real)}" if real else "",
             )  # fmt: skip
+    if not real:
+        raise Refusal("gradient", f.name, "no input holds real numbers")
     if not names:
-        raise InputError(f"gradient: {f.name} is asked for the gradient by no input")
+        raise InputError(
+            f"gradient: {f.name} is asked for the gradient by no input; write wrt='{real[0]}'"
+        )
     if len(set(names)) < len(names):
         raise InputError(f"gradient: wrt='{' '.join(names)}' names an input twice")
     for name in names:

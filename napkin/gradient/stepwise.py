@@ -49,16 +49,18 @@ def steps_rule(at: Reached, n: Node, g: Node, pull: Pull) -> Handed:
         later |= {arrives[i]: x.node for i, x in zip(real, each, strict=True)}
         done = substitute(found.values(), later)
         moved = [done[found[before[i]]] if before[i] in found else ZERO for i in real]
+        # After the last position there is no step: of what lies there it may have no slope.
+        moved = [x if x is ZERO else pointwise("where", (first, ZERO, x)) for x in moved]
         own = read_at(filled(g, (axis,)), axis, from_end(at, axis, 1))
         return [
             Array(pointwise("add", (own if i == steps.which else ZERO, x)))
             for i, x in zip(real, moved, strict=True)
         ]
 
+    first = pointwise("equal", (position(axis), number(0)))
     axes = [[a for a in states[i].axes if a != axis] for i in real]
     back = stepping(step, [number(0.0)] * len(real), axes, axis)
     total = [read_at(x.node, axis, from_end(at, axis, 1)) for x in back]
-    first = pointwise("equal", (position(axis), number(0)))
     now = dict(zip(arrives.values(), total, strict=True))
     for i, s in enumerate(states):
         earlier = read_at(s, axis, plus(position(axis), -1))

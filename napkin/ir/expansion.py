@@ -202,11 +202,12 @@ def _stored(x: Node) -> bool:
 
 
 def _sunk_take(x: Node, names: Pairs) -> Node:
-    """A take under other axis names; where these have an axis that it takes, or the table is an
-    input, that gets a name that no result has."""
+    """A take under other axis names; where another axis of the table gets the name of one that it
+    takes, or the table is an input, that gets a name that no result has."""
     table, *positions = x.args
-    new, stored = {b for _, b in names}, table.op not in TABLES
-    taken = {a: a if stored and a not in new else f"?{i}" for i, a in enumerate(taken_axes(x))}
+    stored, gone = table.op not in TABLES, taken_axes(x)
+    new = {b for a, b in names if a in table.axes and a not in gone}
+    taken = {a: a if stored and a not in new else f"?{i}" for i, a in enumerate(gone)}
     if stored and any(a != b for a, b in taken.items()):
         axis = next(a for a, b in taken.items() if a != b)
         raise InputError(

@@ -76,15 +76,12 @@ class Pairs:
 
     def _stored(self) -> Iterator[Keepable]:
         """What may be kept, with storage types: float32 of what passes between kernels so, and of
-        small arrays. An output that is stored in less serves as it is, or is kept once more."""
+        small arrays. An output that is stored in less is then kept once more."""
         exact = read_exactly(self.back.diagram.roots, self.memo.dtype)
         for k in keepable(self.f, self.back):
-            if k.output and (k.node not in exact or k.dtype == "fp32"):
-                yield k
-            elif k.node in exact or is_small(k.axes, self.f.inputs, self.sizes):
-                yield k.exactly()
-            else:
-                yield k
+            exactly = k.node in exact or is_small(k.axes, self.f.inputs, self.sizes)
+            stored = k.output and k.dtype == "fp32"
+            yield k.exactly() if exactly and not stored else k
 
     def bytes(self, *kept: Keepable) -> int:
         """Bytes of what is kept beside inputs and outputs."""

@@ -139,12 +139,18 @@ def _read(made: Diagram, count: int) -> list[int]:
 
 def _outputs(diagram: Diagram, back: Backward) -> Iterator[tuple[int, Keepable]]:
     """The outputs that a gradient can read in place of computing them, with their places: those
-    that are stored well enough for what it computes of them."""
+    that are stored well enough for what it computes of them. Numbers of rows are in float32."""
     place = {o.name: i for i, o in enumerate(diagram.outputs)}
     exact = read_exactly(back.diagram.roots, "fp16")  # the type with the least range
     for k in keepable(diagram, back):
-        if k.output and (k.node not in exact or k.dtype == "fp32"):
+        rounded = k.node in exact or _of_rows(k, diagram)
+        if k.output and (not rounded or k.dtype == "fp32"):
             yield place[k.name], k
+
+
+def _of_rows(k: Keepable, diagram: Diagram) -> bool:
+    """Whether an array has one number for each row of an input."""
+    return any({*k.axes} < {*n.axes} for n in diagram.inputs)
 
 
 def _trained(places: str, inner: str) -> Function:
@@ -160,7 +166,7 @@ def _trained(places: str, inner: str) -> Function:
     kept = [
         k.exactly()
         for k in keepable(diagram, back)
-        if k.node not in own and any({*k.axes} < r for r in rows) and _multiplies(k.node, rows)
+        if k.node not in own and _of_rows(k, diagram) and _multiplies(k.node, rows)
     ]
     return Function(forward_with(diagram, back, kept), key_of("trained", places, inner))
 

@@ -302,7 +302,7 @@ def cross_entropy(
     Raises:
         InputError: shapes, types or parameters do not fit.
     """
-    _check_loss("cross_entropy", ignore_index, reduction)
+    _check_loss("cross_entropy", target, ignore_index, reduction)
     scalars: dict[str, Any] = {"ignored": ignore_index}
     if label_smoothing:
         if not 0 <= label_smoothing <= 1:
@@ -336,7 +336,7 @@ def linear_cross_entropy(
     Raises:
         InputError: shapes, types or parameters do not fit.
     """
-    _check_loss("linear_cross_entropy", ignore_index, reduction)
+    _check_loss("linear_cross_entropy", target, ignore_index, reduction)
     given = {"x": x, "weight": weight, "target": target}
     loss, *_ = _LINEAR_CROSS(given, ignored=ignore_index)
     return _reduced(loss, target, ignore_index, reduction)
@@ -376,7 +376,9 @@ def _last(name: str, what: str, t: torch.Tensor, dim: int) -> torch.Tensor:
     return t.movedim(dim, -1)
 
 
-def _check_loss(name: str, ignore_index: int, reduction: str) -> None:
+def _check_loss(name: str, target: Any, ignore_index: int, reduction: str) -> None:
+    if getattr(target, "dtype", None) == torch.bool:
+        raise InputError(f"{name}: target holds tests; if they are classes, give target.long()")
     if reduction not in ("mean", "sum", "none"):
         raise InputError(f"{name}: reduction={reduction!r}; write 'mean', 'sum' or 'none'")
     if abs(ignore_index) > 2**24:

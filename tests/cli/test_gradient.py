@@ -88,7 +88,7 @@ CASES = [
     (["cost", "sample_token"], "gradient is refused at sample_token: no output holds real"),
     (["check", "loss.py:ordered"], "sort: its transpose puts each value back where it came from"),
     (["derive", "loss.py:clashing"], "clashing has an input dO, as the cotangent of its output O"),
-    (["explain", "loss.py:counted"], "counted is asked for the gradient by no input"),
+    (["explain", "loss.py:counted"], "refused at counted: no input holds real numbers"),
     (["check", "loss.py:loss", "--range", "dQ=0..1"], "loss_gradient has no input 'dQ'"),
     (["check", "loss.py:loss", "--storage", "dO=fp16"], "loss has no input 'dO'"),
     (["check", "loss.py:loss", "--sizes", "z=1"], "loss_gradient has no axis 'z'"),

@@ -191,8 +191,16 @@ def test_windows_of_a_computed_array_under_other_names() -> None:
         read = nk.slide(Y, over="i", into="p v", window=3, padding=1)
         return nk.reduce(nk.rename(read, p="i"), "sum", over="v")
 
+    Y = np.pad(X @ W, ((1, 1), (0, 0)))
+    np.testing.assert_allclose(back.evaluate(X, W), sum(Y[v : v + 9] for v in range(3)).T)
+
+    @nk.diagram("i c, c o -> p i")
+    def twice(X, W):
+        read = nk.slide(nk.contract(X, W, over="c"), over="i", into="p v", window=3)
+        return nk.reduce(nk.rename(read, o="i"), "sum", over="v")
+
     with pytest.raises(nk.InputError, match="rename to i: the array is read along i of one that"):
-        back.evaluate(X, W)
+        twice.evaluate(X, numbers(1, 4, 9))
     plan.check(sizes={"i": 37}, resources=False).raise_if_wrong()
 
 

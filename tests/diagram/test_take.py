@@ -106,6 +106,19 @@ def test_renamed_to_the_axis_that_was_taken() -> None:
     assert np.array_equal(turned.evaluate(T), T[:, 2])
 
 
+def test_positions_along_a_computed_table_get_the_name_of_its_axis() -> None:
+    """It is read along that axis, which the result does not have of it."""
+
+    @nk.diagram("t d -> t d", sizes={"t": 70, "d": 8})
+    def turned(X):
+        sums = nk.take(nk.cumsum(X, along="t"), t=nk.size("t") - 1 - nk.index("t"))
+        return nk.rename(nk.rename(sums, t="u"), u="t") * X
+
+    X = numbers(0, 5, 3)
+    np.testing.assert_allclose(turned.evaluate(X), X.cumsum(axis=0)[::-1] * X)
+    nk.derive(turned, dtype="fp32").check(resources=False).raise_if_wrong()
+
+
 def test_weaving_the_table_the_positions_or_both() -> None:
     @nk.diagram("p, q:int -> q")
     def picked(T, I):  # noqa: E741

@@ -127,7 +127,9 @@ LEAST = 1e-14
 KEPT = 1e-6
 """How far results may be off where arrays are kept: some are in float32."""
 
-REFUSED = ("no output holds real", "by no input", "by a permutation", "has no derivative")
+REFUSED = (
+    "no output holds real", "no input holds real", "by a permutation", "has no derivative",
+)  # fmt: skip
 """What a refusal of a gradient says."""
 
 

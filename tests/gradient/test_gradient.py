@@ -359,6 +359,23 @@ def test_any_step_runs_the_other_way(gradients_agree: Any) -> None:
     gradients_agree(f, normal(2, 4, 3), normal(4, 3), normal(3, 3), normal(2, 3))
 
 
+def test_a_step_has_no_slope_after_the_last_position(gradients_agree: Any) -> None:
+    """The root of the last state less X is none, and no state is computed of it."""
+    f = nk.diagram("t -> t", name="roots")(
+        lambda X: nk.scan(lambda h: nk.sqrt(h - X), 5.0, along="t")
+    )
+    gradients_agree(f, [1.0, 0.5, 0.9])
+
+
+def test_the_gradient_of_a_gradient_of_states_under_another_name(gradients_agree: Any) -> None:
+    def renamed(X: Any, Y: Any) -> Any:
+        states = nk.scan(lambda h: nk.tanh(h + X), 0.0, along="t")
+        return states.rename(t="u") ** 2 * Y
+
+    f = nk.diagram("t d, u d -> u d", name="renamed_states")(renamed)
+    gradients_agree(nk.gradient(f), *(normal(3, 2) for _ in range(3)))
+
+
 @pytest.mark.parametrize("t", [1, 4])
 def test_the_delta_rule_runs_the_other_way(gradients_agree: Any, t: int) -> None:
     def rule(Q: Any, K: Any, V: Any, B: Any) -> Any:
@@ -437,7 +454,9 @@ def test_what_has_no_gradient_is_refused_with_the_reason() -> None:
     assert "a scalar of the call has no gradient; instead, make eps an input" in refusal(f, "eps")
     assert "refusing has no input 'Z'" in refusal(f, "Z")
     assert "names an input twice" in refusal(f, "X X")
-    assert "by no input" in refusal(f, ())
+    assert "by no input; write wrt='X'" in refusal(f, ())
+    whole = nk.diagram("n:int -> n", name="refusing_whole")(lambda X: X * 0.5)
+    assert "no input holds real numbers" in refusal(whole)
     greedy = nk.diagram("n d -> n", name="refusing_positions")(lambda X: nk.argmax(X, over="d"))
     assert "no output holds real numbers" in refusal(greedy)
     ordered = nk.diagram("n d -> n d", name="refusing_sort")(lambda X: nk.sort(X, along="d"))

@@ -78,6 +78,25 @@ def test_the_table() -> None:
     assert {"forward", "backward", "time_us", "kept_bytes"} <= set(found)
 
 
+def test_what_an_exponential_reads_a_multiple_of_is_kept_in_float32() -> None:
+    """Rounded to bf16, a score of 60 is off by 1/8, and its weight by as much of itself."""
+    made = nk.training(load("attention"), sizes={"q": 64, "x": 64, "d": 16})
+    assert {c.name: c.dtype for c in made.candidates}["Q_K"] == "fp32"
+
+
+def test_a_number_of_each_row_is_kept_in_float32_beside_an_output() -> None:
+    """Rounded to bf16, a mean of 100 is off by 1/4, as much as is left of a difference from it."""
+
+    @nk.diagram("n d -> n, n", sizes={"n": 32, "d": 256})
+    def skewness(X: Any) -> Any:
+        mean = nk.reduce(X, "mean", over="d")
+        return nk.reduce((X - mean) ** 3, "mean", over="d"), mean
+
+    made = nk.training(skewness, keep="fastest")
+    assert {c.name: c.dtype for c in made.candidates if "mean" in c.name} == {"mean_exact": "fp32"}
+    assert "mean" not in [str(n.params[0]) for n in made.backward.diagram.inputs]
+
+
 def test_both_plans_hold() -> None:
     made = nk.training(load("softmax"), sizes={"n": 33, "x": 70}, dtype="fp32")
     for plan in (made.forward, made.backward):

@@ -138,15 +138,32 @@ def test_autocast(in_float64: None) -> None:
         assert (got - expected).norm() <= 0.02 * expected.norm()
 
 
-def test_a_rounded_output_is_not_read_where_an_exponential_would_be() -> None:
-    """Scores serve where they are stored in float32."""
+@pytest.mark.parametrize("scale", [1, 0.5])
+def test_a_rounded_output_is_not_read_where_an_exponential_would_be(scale: float) -> None:
+    """Scores serve where they are stored in float32, and so do those that it reads a part of."""
 
     def kept(*casts: str) -> Any:
         def weights(X: Any, W: Any) -> Any:
             S = nk.contract(X, W, over="x")
-            return nk.cast(S, "fp32") if casts else S, nk.exp(S)
+            return nk.cast(S, "fp32") if casts else S, nk.exp(S if scale == 1 else S * scale)
 
         f = nk.diagram("n x, x y -> n y, n y", name="weights")(weights)
+        return called(key_of("gradient", "0/1/0", nkt.compile(f)._key)).reads.outputs
+
+    assert kept() == []
+    assert kept("fp32") == [0]
+
+
+def test_a_rounded_number_of_each_row_is_not_read() -> None:
+    """It may be rounded by as much as is left of a difference from it."""
+
+    def kept(*casts: str) -> Any:
+        def skewness(Y: Any, X: Any, W: Any) -> Any:
+            level = nk.contract(X, W, over="d")
+            far = nk.reduce((Y - level) ** 3, "sum", over="f")
+            return nk.cast(level, "fp32") if casts else level, far
+
+        f = nk.diagram("n e f, n d, d e -> n e, n e", name="skewness")(skewness)
         return called(key_of("gradient", "0/1/0", nkt.compile(f)._key)).reads.outputs
 
     assert kept() == []

@@ -265,6 +265,14 @@ CALLS = {
         lambda: nkt.cross_entropy(X, torch.zeros(2, 3)),
         "cross_entropy: target holds whole numbers, but is torch.float32",
     ),
+    "tests as targets": (
+        lambda: nkt.cross_entropy(X, T > 0),
+        "cross_entropy: target holds tests; if they are classes, give target.long()",
+    ),
+    "tests as targets of a product": (
+        lambda: nkt.linear_cross_entropy(X, X, T > 0),
+        "linear_cross_entropy: target holds tests; if they are classes, give target.long()",
+    ),
     "a reduction": (
         lambda: nkt.cross_entropy(X, T, reduction="max"),  # pyright: ignore
         "cross_entropy: reduction='max'; write 'mean', 'sum' or 'none'",

@@ -21,7 +21,7 @@ memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.algebra.contraction import in_axes
 from napkin.algebra.rule import Change, node_rule
@@ -67,11 +67,13 @@ def exact_terms(roots: Sequence[Node], dtype: str, sizes: Mapping[str, int]) -> 
 
 
 def read_exactly(roots: Iterable[Node], dtype: str) -> set[Node]:
-    """The same of terms with composites, composites among them, but for those of few values."""
+    """The same of terms with composites, composites among them, but for those of few values; and
+    what such terms are multiples of, for that may be what is read."""
     if dtype == "fp32":
         return set()
     opened = expanded(roots)
     found = _rounded_far([opened[n] for n in list(opened)], dtype)
+    found = {m for n in found for m in _on_the_way(n)}
     return {n for n, plain in opened.items() if plain in found}
 
 
@@ -134,12 +136,19 @@ def _multiplied(n: Node) -> bool:
 
 def _reduced(n: Node) -> bool:
     """Whether a term is a reduction or a scan, or computed from one and constants alone."""
+    *_, last = _on_the_way(n)
+    return last.op in REDUCTIONS or last.op in SCANS
+
+
+def _on_the_way(n: Node) -> Iterator[Node]:
+    """A term, and those that it is computed from one after another, by constants alone."""
+    yield n
     while n.op in POINTWISE and n.op != "cast":
         moving = [a for a in n.args if not a.constant]
         if len(moving) != 1 or moving[0].kind != "real":
-            return False
+            return
         (n,) = moving
-    return n.op in REDUCTIONS or n.op in SCANS
+        yield n
 
 
 EXACT = node_rule(

@@ -44,7 +44,7 @@ def overflow(
     for n in order:
         if n.kind == "int" if whole else n.kind != "bool":
             type_ = _passed(n, values)
-            largest = np.nanmax(np.abs(values[n].astype(float)), initial=0.0)
+            largest = np.fmax.reduce(np.abs(values[n].astype(float)), axis=None, initial=0.0)
             if type_:
                 return f"{names.get(n) or text(n, names)} reaches {largest:.1e}, past {type_}"
     return ""

@@ -14,7 +14,7 @@ import numpy as np
 
 from napkin.algebra.terms import compared, is_read
 from napkin.derive.kernel import Kernel, leaves, tensor_of
-from napkin.derive.prepare import exact, multiplied_out, prepare, split_windows
+from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, split_windows
 from napkin.derive.rules.exact import SMALL
 from napkin.derive.rules.square import difference
 from napkin.diagram.diagram import Diagram
@@ -66,15 +66,18 @@ def squares(diagram: Diagram) -> bool:
     return any(difference(n) for n in postorder(roots))
 
 
-def terms(diagram: Diagram, most: int = 12, squared: bool = True) -> Iterator[Term]:
+def terms(
+    diagram: Diagram, most: int = 12, squared: bool = True, rounded: bool = False
+) -> Iterator[Term]:
     """The forms of a diagram: as it is prepared, made exact, and after rewritings.
 
     Args:
         squared: whether squared differences may be multiplied out, which loses digits.
+        rounded: whether arrays have 16 bits, for which all of them have to be exact.
     """
     ready, sizes = prepare(diagram), dict.fromkeys(diagram.axes, 4)
-    found = [Term(ready.outputs, ready.names, "as it is", {})]
-    other = exact(ready, "fp16", dict.fromkeys(diagram.axes, SMALL))
+    found = [] if rounded else [Term(ready.outputs, ready.names, "as it is", {})]
+    other = _exact(diagram)
     found.append(Term(other.outputs, other.names, "exact", {}))
     if squared and squares(diagram):
         other = multiplied_out(ready)
@@ -91,9 +94,13 @@ def terms(diagram: Diagram, most: int = 12, squared: bool = True) -> Iterator[Te
             yield t
 
 
-def split(diagram: Diagram, sizes: Mapping[str, int]) -> Iterator[Term]:
+def _exact(diagram: Diagram) -> Prepared:
+    return exact(prepare(diagram), "fp16", dict.fromkeys(diagram.axes, SMALL))
+
+
+def split(diagram: Diagram, sizes: Mapping[str, int], rounded: bool = False) -> Iterator[Term]:
     """The form in which axes are split into windows that share no position, if there are some."""
-    ready = prepare(diagram)
+    ready = _exact(diagram) if rounded else prepare(diagram)
     other = split_windows(ready, {a: max(1, n) for a, n in sizes.items()})
     if any(a.node is not b.node for a, b in zip(ready.outputs, other.outputs, strict=True)):
         yield Term(other.outputs, other.names, "windows split", {})

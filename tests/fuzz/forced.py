@@ -107,11 +107,10 @@ class Forcing:
         self.diagram, self.sizes, self.dtype, self.rng = diagram, dict(sizes), dtype, rng
         self.kinds, self.fused, self.patient = kinds, False, patient
         self.alike = Memo(dtype, H100)
-        self.terms = list(candidates.terms(diagram, squared=False))
+        rounded = dtype != "fp32"
+        self.terms = list(candidates.terms(diagram, squared=False, rounded=rounded))
         if kinds:
-            self.terms += candidates.split(diagram, sizes)
-        if dtype != "fp32":
-            self.terms = [t for t in self.terms if t.law != "as it is"] or self.terms
+            self.terms += candidates.split(diagram, sizes, rounded)
 
     def plan(self, fused: bool = False) -> Plan | None:
         """A plan; None where what was drawn is none."""

@@ -210,8 +210,7 @@ def held_values(kernel: Kernel, axes: Collection[str], slides: Sequence[Slide]) 
     """Values that a group holds of a tensor that is read under `axes`: what windows share once."""
     windows = {a for s in slides for a in (s.out, s.tap)}
     parts = [tile_symbol(kernel, a) for a in axes if a not in windows]
-    held = zip(slides, windows_held(kernel, slides), strict=True)
-    parts += [image(s, *of) for s, of in held]
+    parts += [image(s, *of) for s, of in zip(slides, windows_held(kernel, slides), strict=True)]
     return plain(sympy.Mul(*parts), kernel.splits)
 
 
@@ -386,15 +385,16 @@ class Traffic:
         """Bytes in total for each tensor and direction, exact for any sizes.
 
         Args:
-            schedule: cooperative warpgroups read for themselves what they share, but boxes.
+            schedule: warpgroups each read what they share, but boxes and single bounds of visits.
             boxed: tensors whose chunks cross in whole boxes.
         """
         out: dict[tuple[str, Direction], int] = {}
-        sizes = self.kernel.sized(sizes)
+        sizes, tiles = self.kernel.sized(sizes), schedule.tiles
         for t in self.parts:
-            key = (t.tensor, t.direction)
-            count = t.values(sizes, schedule.tiles, bind, t.tensor in boxed)
-            apart = t.direction == "read" and t.tensor not in boxed
+            count = t.values(sizes, tiles, bind, t.tensor in boxed)
+            once = t.tensor in self.kernel.placing and all(tiles[a] == 1 for a in t.tile)
+            apart = t.direction == "read" and t.tensor not in boxed and not once
             count *= schedule.warpgroups if apart and schedule.axis in t.repeated else 1
+            key = (t.tensor, t.direction)
             out[key] = out.get(key, 0) + stored_bytes(count, dtypes[t.tensor])
         return out

@@ -164,6 +164,20 @@ class Kernel:
         queries = [s for s in self.splits if s.place in {*self.group, *self.whole}]
         return visits(self.stream, queries, self.added)
 
+    @cached_property
+    def placing(self) -> frozenset[str]:
+        """The tensors that say which chunks are visited, and are read for nothing else."""
+        if self.visits is None:
+            return frozenset()
+        keys, todo = self.visits.keys, list(self.terms)
+        seen = set[Node]()
+        while todo:
+            n = todo.pop()
+            if n is not keys and n not in seen:
+                seen.add(n)
+                todo += n.args
+        return frozenset(map(tensor_of, {*leaves([keys])} - seen))
+
     def lacking(self, axes: Iterable[str]) -> tuple[str, ...]:
         """The grouped axes that an array does not carry: each of their groups has it again. What is
         streamed is divided among the groups of parts."""

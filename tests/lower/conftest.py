@@ -51,7 +51,10 @@ def _ran(
     tensors: dict[str, DeviceArray] = {}
     for n in diagram.inputs:
         values = rng.normal(size=[sizes[a] for a in n.axes])
-        tensors[str(n.params[0])] = to_device(values, STORAGE[own_type(n) or "bf16"].format)
+        type_ = own_type(n) or "bf16"
+        if n.kind == "int":
+            values, type_ = np.floor(99 * abs(values)), own_type(n) or "int32"
+        tensors[str(n.params[0])] = to_device(values, STORAGE[type_].format)
     wanted = diagram.evaluate(*(a.to_float64() for a in tensors.values()))
     wanted = list(wanted) if isinstance(wanted, tuple) else [wanted]
     for o in diagram.outputs:

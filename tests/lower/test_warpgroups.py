@@ -349,3 +349,28 @@ def test_ones_without_axes_are_a_scalar() -> None:
     registers = Registers(SimpleNamespace(cta=None, lang=GLUON))
     made = GLUON("full", sx.tuple_of([]), 1, GLUON.word("int32"))
     assert ast.unparse(registers.laid(made, ())) == "gl.to_tensor(1)"
+
+
+@nk.diagram("h q d, x d, x e, h:int32 -> h q e")
+def chosen_rows(Q: Any, K: Any, V: Any, at: Any) -> Any:
+    """A table says for each head which keys it sees: a number that is no row's."""
+    S = nk.contract(Q, K, over="d") * 0.2
+    keys = nk.sliding(70, 90, queries="h", keys="x", at=at)
+    return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+
+def test_one_number_that_says_what_is_visited_is_read_once(ran: Runner) -> None:
+    long = {"h": 3, "q": 4096, "x": 4096, "d": 32, "e": 32}
+    sizes = {"h": 3, "q": 136, "x": 200, "d": 32, "e": 32}
+    (k,) = nk.derive(chosen_rows, on="h100", sizes=long, dtype="bf16").kernels
+    tiles = {"h": 1, "q": 64, "x": 64, "d": 32, "e": 32}
+    cta = SpecialisedCta(build(k.choice.kernel, specialised(tiles, 2, "q"), 2))
+    assert why_not(cta.program) == ""
+    found, wanted, moved = ran(k, cta, chosen_rows, sizes)
+    assert off(found[0], wanted[0]) < 1e-2
+    assert moved["at", "read"] == 3 * 2 * 4  # by 3 heads times 2 groups, not by their warpgroups
+    at = np.zeros(3, np.int64)  # as many chunks begin, wherever these lie
+    boxed = {str(n.params[0]) for n in cta.program.boxed}
+    bind = k._bind({"at": at})
+    predicted = k.H.bytes(sizes, cta.program.schedule, k.dtypes, bind, boxed)
+    assert predicted["at", "read"] == moved["at", "read"]

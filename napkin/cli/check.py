@@ -11,7 +11,7 @@ from typer import Option
 
 from napkin.cli import options
 from napkin.cli.ending import FAILED
-from napkin.cli.parse import parse_ranges, parse_types, read_inputs
+from napkin.cli.parse import parse_ranges, parse_scalars, parse_types, read_inputs
 from napkin.cli.request import request
 from napkin.errors import InputError
 
@@ -41,6 +41,7 @@ def check_diagram(
     seed: options.Seed = None,
     ranges: options.Ranges = None,
     inputs: options.Inputs = None,
+    scalars: options.Scalars = None,
     json: options.Json = False,
 ) -> None:
     """Check every prediction against the kernels.
@@ -60,6 +61,12 @@ def check_diagram(
     wanted = request(*on_what, sized=not arrays, gradient=gradient, accumulate=accumulate)
     if gpu and (spans or arrays):
         raise InputError("--gpu draws inputs of its own; leave --range and --inputs out beside it")
+    if gpu and scalars:
+        raise InputError("--gpu takes the diagram's own scalars; leave --scalars out beside it")
+    numbers = parse_scalars(scalars or ())
+    for needed in (k for k, v in wanted.diagram.scalars.items() if v != v and k not in numbers):
+        wrong = f"{wanted.diagram.name} has no value for the scalar {needed}"
+        raise InputError(f"{wrong}; write --scalars {needed}=1.0")
     if spans or arrays:
         from napkin.check.inputs import given
 
@@ -76,7 +83,7 @@ def check_diagram(
         asked_for = verdicts.requested_sizes(plan) if sizes else None
         verdict = plan.check(
             sizes=asked_for, inputs=arrays, ranges=spans, progress=tell,
-            gradient_of=wanted.gradient_of,
+            scalars=numbers, gradient_of=wanted.gradient_of,
         )  # fmt: skip
         data: dict[str, Any] = verdict.to_json()
         if gpu:

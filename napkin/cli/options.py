@@ -70,6 +70,10 @@ Ranges = Annotated[
         help="The ranges of random inputs, as in decay=0.9..1,S=-2..2.",
     ),
 ]
+Scalars = Annotated[
+    list[str] | None,
+    Option(metavar="SCALAR=NUMBER,...", help="The values of scalars, as in scale=0.125,bias=-1."),
+]
 Inputs = Annotated[
     str | None,
     Option(

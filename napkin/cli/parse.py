@@ -81,6 +81,22 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
     return out
 
 
+def parse_scalars(texts: Sequence[str]) -> dict[str, float]:
+    """Values of scalars from every ``--scalars``, such as ``["scale=0.125,bias=-1"]``.
+
+    Raises:
+        InputError: an entry is not SCALAR=NUMBER, or a scalar has two.
+    """
+    out: dict[str, float] = {}
+    example = "scale=0.125"
+    for name, value in _entries(texts, "--scalars", example).items():
+        if not _NUMBER.fullmatch(value.strip()):
+            wrong = f"--scalars: {name}={_short(value)} is no number"
+            raise InputError(f"{wrong}; write --scalars {example}")
+        out[name] = float(value)
+    return out
+
+
 def read_inputs(path: str | None) -> dict[str, Any]:
     """The arrays of an ``.npz`` file, by name; pickled objects are never loaded.
 

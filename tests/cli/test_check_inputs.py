@@ -47,6 +47,23 @@ def test_a_file_of_inputs(page: Path, napkin: Callable[..., Any]) -> None:
     assert {r["counted"] for r in data["traffic"] if r["tensor"] == "X"} == {5 * 24 * 4}
 
 
+def test_values_of_scalars(page: Path, napkin: Callable[..., Any]) -> None:
+    (page / "scaled.py").write_text(
+        "import napkin as nk\n\n"
+        '@nk.diagram("x -> x", sizes={"x": 24})\n'
+        "def scaled(X, s, t=2.0):\n    return X * s + t\n"
+    )
+    found = napkin("check", "scaled.py", "--scalars", "s=0.5,t=-1e1", "--json")
+    assert (found.status, json.loads(found.out)["ok"]) == (0, True)
+    for how, said in (
+        ((), "scaled has no value for the scalar s; write --scalars s=1.0"),
+        (("--scalars", "s=one"), "s='one' is no number; write --scalars scale=0.125"),
+        (("--scalars", "s=1,u=2"), "scaled has no scalar 'u'"),
+    ):
+        found = napkin("check", "scaled.py", *how)
+        assert (found.status, said in found.err) == (2, True), found.err
+
+
 CASES = [
     (["--range", "rate=1"], "rate='1' is no range; write --range decay=0.9..1"),
     (["--range", "rate=a..b"], "rate='a..b' is no range"),

@@ -19,7 +19,7 @@ from napkin.ir.infer import iterated, pointwise
 from napkin.ir.node import Node, Steps, node, number, over, steps_of
 from napkin.ir.rewrite import substitute
 from napkin.ir.selecting import position
-from napkin.ir.whole_numbers import plus
+from napkin.ir.whole_numbers import lesser, plus
 
 Pull: TypeAlias = "Callable[[Reached, Mapping[Node, list[Node]]], dict[Node, Node]]"
 """The cotangents of nodes, from those that arrive at some."""
@@ -45,11 +45,12 @@ def steps_rule(at: Reached, n: Node, g: Node, pull: Pull) -> Handed:
     def step(*each: Array) -> list[Array]:
         """The cotangents at t from those at t + 1; of the last, from nothing."""
         later = {m: read_at(n.args[i], axis, from_end(at, axis, 0)) for m, i in leaves.items()}
-        later |= {before[i]: read_at(s, axis, from_end(at, axis, 1)) for i, s in enumerate(states)}
+        later |= {before[i]: read_at(s, axis, ago) for i, s in enumerate(states)}
         later |= {arrives[i]: x.node for i, x in zip(real, each, strict=True)}
         done = substitute(found.values(), later)
         moved = [done[found[before[i]]] if before[i] in found else ZERO for i in real]
-        # After the last position there is no step: of what lies there it may have no slope.
+        # After the last position there is no step, so the last one stands for it: of the last state
+        # it may have no slope, and what is not chosen has a cotangent of 0, which is no number then.
         moved = [x if x is ZERO else pointwise("where", (first, ZERO, x)) for x in moved]
         own = read_at(filled(g, (axis,)), axis, from_end(at, axis, 1))
         return [
@@ -58,6 +59,7 @@ def steps_rule(at: Reached, n: Node, g: Node, pull: Pull) -> Handed:
         ]
 
     first = pointwise("equal", (position(axis), number(0)))
+    ago = lesser(from_end(at, axis, 1), plus(at.sums.length(axis), -2))
     axes = [[a for a in states[i].axes if a != axis] for i in real]
     back = stepping(step, [number(0.0)] * len(real), axes, axis)
     total = [read_at(x.node, axis, from_end(at, axis, 1)) for x in back]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from napkin.ir.node import postorder
+from napkin.derive.kernel import leaves, tensor_of
 from napkin.measure.counters import Counters
 from napkin.measure.timing import Sample
 from napkin.plan.plan import Plan
@@ -83,15 +83,21 @@ def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
     counters = Counters(note="not asked for")
     ran = plan.launched
     if command is not None:
-        sets = [k.choice.kernel.visits for k in ran.kernels]
-        asked = {n for n in postorder(v.keys for v in sets if v) if n.op == "input"}
-        named = zip(plan.diagram.inputs, tensors, strict=True)
-        arrays = {str(n.params[0]): _host(t) for n, t in named if n.kind == "int" or n in asked}
+        asked = placing(ran)
+        named = {str(n.params[0]): n for n in plan.diagram.inputs}
+        pairs = zip(named, tensors, strict=True)
+        arrays = {t: _host(x) for t, x in pairs if named[t].kind == "int" or t in asked}
         counters = counted(ran, command, arrays)
     about = described()
     return OnDevice(
         about, seed, values, counters, time, plan.seconds * 1e6, elsewhere(plan, about["arch"])
     )
+
+
+def placing(plan: Plan) -> set[str]:
+    """The tensors that say which chunks the kernels of a plan visit."""
+    seen = ((k, k.choice.kernel.visits) for k in plan.kernels)
+    return {k.binding[tensor_of(n)] for k, v in seen if v for n in leaves([v.keys])}
 
 
 def _host(t: torch.Tensor) -> np.ndarray:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import napkin as nk
 from napkin.check import verdict
-from napkin.check.verdict import FP8_SUM, TOLERANCE, check, on_device
+from napkin.check.verdict import FP8_SUM, TOLERANCE, as_promised, check, on_device
 from napkin.diagram.library import load
 from napkin.run.compile import Job
 from napkin.run.worker import CompileError
@@ -110,3 +111,21 @@ def test_whole_numbers_are_exact() -> None:
     sums, largest = found.values
     assert 0 < sums.relative_error < TOLERANCE["fp32"]
     assert (sums.mark, largest.mark) == ("WRONG", "ok")
+
+
+def test_an_infinity_for_nan_where_inputs_are_infinite() -> None:
+    """In another order sums may have either (docs/semantics.md); of finite inputs none does."""
+
+    @nk.diagram("x, x -> ()")
+    def scaled(A, B):
+        return nk.contract(A, nk.reduce(B, "max", over="x"), over="x")
+
+    plan = nk.derive(scaled, sizes={"x": 4}, dtype="fp32")
+    signs = [1.0, -2.0, 3.0, 0.5]
+    lowest = {"A": signs, "B": [-np.inf] * 4}
+    assert np.isnan(scaled.evaluate(*lowest.values()))
+    assert check(plan, inputs=lowest, resources=False).ok
+    found, wanted = np.array([np.nan, np.inf, np.nan, 1.0]), np.array([np.inf, np.nan, 1.0, 1.0])
+    held = as_promised(found, wanted, [np.array([np.inf])])
+    np.testing.assert_array_equal(held, [np.inf, np.nan, np.nan, 1.0])
+    assert as_promised(found, wanted, [np.ones(2)]) is found

@@ -365,6 +365,7 @@ def test_a_step_has_no_slope_after_the_last_position(gradients_agree: Any) -> No
         lambda X: nk.scan(lambda h: nk.sqrt(h - X), 5.0, along="t")
     )
     gradients_agree(f, [1.0, 0.5, 0.9])
+    gradients_agree(nk.gradient(f), [1.0, 0.5, 0.9], [1.0, 2.0, 3.0])
 
 
 def test_the_gradient_of_a_gradient_of_states_under_another_name(gradients_agree: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 import napkin as nk
 from napkin.diagram.library import load
 from napkin.measure import counters
+from napkin.measure.check import placing
 from napkin.measure.counters import (
     Arrays,
     Counters,
@@ -200,3 +201,16 @@ def test_what_compute_sanitizer_says(
     found = judged(tool, text, status)
     assert found.status == is_
     assert said in found.note
+
+
+def test_the_values_that_counters_are_given() -> None:
+    """Reals that say which keys are visited are among them: bytes depend on these."""
+
+    @nk.diagram("q d, x d, n -> q d", sizes={"q": 512, "x": 512, "d": 64, "n": 16})
+    def seen_up_to_the_largest(Q, K, N):
+        keys = nk.causal("q", "x", at=nk.argmax(N, over="n") * 9)
+        S = nk.contract(Q, K, over="d")
+        return nk.contract(nk.softmax(S, over="x", keys=keys), K, over="x")
+
+    assert placing(nk.derive(seen_up_to_the_largest)) == {"N"}
+    assert placing(nk.derive(load("causal_attention"))) == set()

@@ -49,8 +49,8 @@ def steps_rule(at: Reached, n: Node, g: Node, pull: Pull) -> Handed:
         later |= {arrives[i]: x.node for i, x in zip(real, each, strict=True)}
         done = substitute(found.values(), later)
         moved = [done[found[before[i]]] if before[i] in found else ZERO for i in real]
-        # After the last position there is no step, so the last one stands for it: of the last state
-        # it may have no slope, and what is not chosen has a cotangent of 0, which is no number then.
+        # After the last position there is no step, and the last one stands for it. Of the last
+        # state it may have no slope, which times the cotangent 0 of what is not chosen is NaN.
         moved = [x if x is ZERO else pointwise("where", (first, ZERO, x)) for x in moved]
         own = read_at(filled(g, (axis,)), axis, from_end(at, axis, 1))
         return [

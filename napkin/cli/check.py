@@ -62,11 +62,16 @@ def check_diagram(
     if gpu and (spans or arrays):
         raise InputError("--gpu draws inputs of its own; leave --range and --inputs out beside it")
     if gpu and scalars:
-        raise InputError("--gpu takes the diagram's own scalars; leave --scalars out beside it")
+        raise InputError(
+            "--gpu takes the values that the diagram gives its scalars; leave --scalars out beside "
+            "it, and write them in the function, as in s=1.0"
+        )
     numbers = parse_scalars(scalars or ())
-    for needed in (k for k, v in wanted.diagram.scalars.items() if v != v and k not in numbers):
-        wrong = f"{wanted.diagram.name} has no value for the scalar {needed}"
-        raise InputError(f"{wrong}; write --scalars {needed}=1.0")
+    missing = [k for k, v in wanted.diagram.scalars.items() if v != v and k not in numbers]
+    if missing:
+        wrong = f"{wanted.diagram.name} has no value for the scalar {missing[0]}"
+        how = "in the function, as its default," if gpu else "--scalars"
+        raise InputError(f"{wrong}; write {how} {missing[0]}=1.0")
     if spans or arrays:
         from napkin.check.inputs import given
 

@@ -83,21 +83,21 @@ def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
     counters = Counters(note="not asked for")
     ran = plan.launched
     if command is not None:
-        asked = placing(ran)
-        named = {str(n.params[0]): n for n in plan.diagram.inputs}
-        pairs = zip(named, tensors, strict=True)
-        arrays = {t: _host(x) for t, x in pairs if named[t].kind == "int" or t in asked}
-        counters = counted(ran, command, arrays)
+        named = zip((str(n.params[0]) for n in plan.diagram.inputs), tensors, strict=True)
+        needed = decisive(ran)
+        counters = counted(ran, command, {t: _host(x) for t, x in named if t in needed})
     about = described()
     return OnDevice(
         about, seed, values, counters, time, plan.seconds * 1e6, elsewhere(plan, about["arch"])
     )
 
 
-def placing(plan: Plan) -> set[str]:
-    """The tensors that say which chunks the kernels of a plan visit."""
+def decisive(plan: Plan) -> set[str]:
+    """The tensors on whose values bytes depend: whole numbers, which may be positions, and those
+    that say which chunks the kernels visit."""
     seen = ((k, k.choice.kernel.visits) for k in plan.kernels)
-    return {k.binding[tensor_of(n)] for k, v in seen if v for n in leaves([v.keys])}
+    keys = {k.binding[tensor_of(n)] for k, v in seen if v for n in leaves([v.keys])}
+    return keys | {str(n.params[0]) for n in plan.diagram.inputs if n.kind == "int"}
 
 
 def _host(t: torch.Tensor) -> np.ndarray:

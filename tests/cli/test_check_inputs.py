@@ -59,6 +59,8 @@ def test_values_of_scalars(page: Path, napkin: Callable[..., Any]) -> None:
         ((), "scaled has no value for the scalar s; write --scalars s=1.0"),
         (("--scalars", "s=one"), "s='one' is no number; write --scalars scale=0.125"),
         (("--scalars", "s=1,u=2"), "scaled has no scalar 'u'"),
+        (("--gpu",), "write in the function, as its default, s=1.0"),
+        (("--gpu", "--scalars", "s=1"), "leave --scalars out beside it"),
     ):
         found = napkin("check", "scaled.py", *how)
         assert (found.status, said in found.err) == (2, True), found.err

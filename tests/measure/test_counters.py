@@ -11,7 +11,7 @@ import pytest
 import napkin as nk
 from napkin.diagram.library import load
 from napkin.measure import counters
-from napkin.measure.check import placing
+from napkin.measure.check import decisive
 from napkin.measure.counters import (
     Arrays,
     Counters,
@@ -212,5 +212,5 @@ def test_the_values_that_counters_are_given() -> None:
         S = nk.contract(Q, K, over="d")
         return nk.contract(nk.softmax(S, over="x", keys=keys), K, over="x")
 
-    assert placing(nk.derive(seen_up_to_the_largest)) == {"N"}
-    assert placing(nk.derive(load("causal_attention"))) == set()
+    assert decisive(nk.derive(seen_up_to_the_largest)) == {"N"}
+    assert decisive(nk.derive(load("causal_attention"))) == set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import itertools
+import math
 import multiprocessing
 import os
 import resource
@@ -34,6 +35,10 @@ LOOKED = 0.5
 
 PR_SET_PDEATHSIG = 1
 """Linux's name for: the signal that this process gets when its parent ends."""
+
+ALONE = 4
+"""Programs that took too long once are tried again when the others are done, by one of so many
+processes: beside as many processes as there are cores, one has half a core or less."""
 
 IDLE = 6
 """How much longer than its limit a process may take where it waits for a processor."""
@@ -111,6 +116,7 @@ class Pool:
         self.context = multiprocessing.get_context("fork")
         self.workers = [self._start() for _ in range(jobs)]
         self.stopped = False
+        self._slow: list[Any] | None = [] if jobs > 1 else None
 
     def _start(self) -> Worker:
         ours, theirs = self.context.Pipe()
@@ -127,8 +133,17 @@ class Pool:
         w.line.close()
 
     def run(self, seeds: Iterable[Any], seconds: float) -> Iterator[Result]:
-        """What comes of each seed, in the order in which they are done, for some time."""
-        todo, deadline = iter(seeds), time.monotonic() + seconds
+        """What comes of each seed, in the order in which they are done, for some time, and then of
+        those that took too long beside others."""
+        deadline = time.monotonic() + seconds
+        yield from self._run(iter(seeds), deadline)
+        slow, self._slow, self.ahead = iter(self._slow or ()), None, 1
+        for w in self.workers[max(1, len(self.workers) // ALONE) :]:
+            self._end(w)
+            self.workers.remove(w)
+        yield from self._run(slow, math.inf)
+
+    def _run(self, todo: Iterator[Any], deadline: float) -> Iterator[Result]:
         back: deque[Any] = deque()
         looked = time.monotonic()
         while not self.stopped:
@@ -192,6 +207,9 @@ class Pool:
             return None
         seed = w.seeds.popleft()
         self._again(w, back)
+        if self._slow is not None:
+            self._slow.append(seed)
+            return None
         return Result(seed, Failure("timeout", f"over {self.limit:g} s"), taken)
 
     def _again(self, w: Worker, back: deque[Any]) -> None:

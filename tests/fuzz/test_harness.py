@@ -62,6 +62,23 @@ def test_what_a_process_that_ended_had_not_come_to_is_done_by_others(monkeypatch
     assert failed == {3: "crash", 5: "timeout"}
 
 
+def test_what_took_too_long_beside_others_is_tried_again_after_them(monkeypatch, tmp_path):
+    def work(seed: int):
+        if seed == 2 and not (once := tmp_path / "once").exists():
+            once.touch()
+            time.sleep(60)
+        if seed == 5:
+            time.sleep(60)
+        return None, None
+
+    monkeypatch.setattr(pool, "LOOKED", 0.05)
+    made = pool.Pool(work, 4, limit=0.1, memory=0, ahead=3)
+    found = [(r.seed, r.failure and r.failure.category) for r in made.run(range(8), 60)]
+    made.close()
+    assert sorted(found) == [(i, "timeout" if i == 5 else None) for i in range(8)]
+    assert {seed for seed, _ in found[-2:]} == {2, 5}
+
+
 def test_a_run_that_is_told_to_end_writes_what_it_found(monkeypatch, tmp_path):
     def work(seed: int):
         if seed == 4:

@@ -7,11 +7,11 @@ nodes, so that evaluation, laws, cost and kernels all read the same definition
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from napkin.ir.node import Kind, Node, node
+from napkin.ir.node import Kind, Node, node, postorder
 
 Tag = Literal["old", "new", "left", "right"]
 
@@ -35,6 +35,7 @@ class State:
             value of other results and rescaled when they change; "carried" for a value kept only
             so that the next step can rescale from it; "stepped" for one of any step, whose chunks
             are single positions.
+        begin: what a group of a part reads in the place of `init`; None where it begins with that.
     """
 
     name: str
@@ -44,6 +45,7 @@ class State:
     step: Node
     merge: Node | None
     held: Literal["fold", "running", "carried", "stepped"]
+    begin: Node | None = None
 
     @property
     def joined(self) -> Node:
@@ -54,6 +56,25 @@ class State:
     def leaf(self, tag: Tag) -> Node:
         """The leaf that stands for this state."""
         return state_leaf(self.name, tag, self.axes, self.kind)
+
+
+def begins(states: Iterable[State]) -> Iterator[Node]:
+    """What states begin with that is read."""
+    return (s.begin for s in states if s.begin is not None)
+
+
+def needed(
+    states: Sequence[State],
+    terms: Iterable[Node],
+    of: Callable[[State], Node] = lambda s: s.step,
+) -> tuple[State, ...]:
+    """The states that terms read, and those that terms of these read, and so on."""
+    found, todo = set[str](), list(terms)
+    while todo:
+        more = {str(n.params[0]) for n in postorder(todo) if n.op == "state"} - found
+        found |= more
+        todo = [of(s) for s in states if s.name in more]
+    return tuple(s for s in states if s.name in found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +94,8 @@ class Pass:
 
     @property
     def terms(self) -> tuple[Node, ...]:
-        """Every term that is computed in the loop."""
-        return (*(s.step for s in self.states), *(e.node for e in self.emits))
+        """Every term that is computed in the loop, or before it as a state."""
+        return (*begins(self.states), *(s.step for s in self.states), *(e.node for e in self.emits))
 
     @property
     def stepped(self) -> bool:
@@ -145,6 +166,8 @@ class Stream:
         tails: outputs that do not carry the axis, over final ("new") states.
         separations: how the states were found.
         twin: the other names of the axis, where positions of a chunk are paired.
+        beside: states that no step and no output reads, but merges of others do: what parts are
+            folded to beside.
     """
 
     axes: tuple[str, ...]
@@ -152,6 +175,7 @@ class Stream:
     tails: tuple[Emit, ...]
     separations: tuple[Separation, ...]
     twin: Twin | None = None
+    beside: tuple[State, ...] = ()
 
     @property
     def axis(self) -> str:
@@ -174,5 +198,6 @@ class Stream:
 
     @property
     def terms(self) -> tuple[Node, ...]:
-        """Every term that is computed: steps, emits and tails."""
-        return (*(s.step for s in self.states), *(e.node for e in (*self.emits, *self.tails)))
+        """Every term that is computed: begins, steps, emits and tails."""
+        steps = (s.step for s in self.states)
+        return (*begins(self.states), *steps, *(e.node for e in (*self.emits, *self.tails)))

@@ -39,11 +39,18 @@ def chunks(stream: Stream, parts: Sequence[range], sizes: Mapping[str, int]) -> 
     return [dict.fromkeys([first, *twins], p) | {a: range(sizes[a]) for a in rest} for p in parts]
 
 
-def start(step: Pass, extents: Mapping[str, int]) -> States:
-    """The states before the first chunk."""
-    return {
-        s.name: np.full([extents[a] for a in s.axes], in_kind(s.init, s.kind)) for s in step.states
-    }
+def start(
+    step: Pass, extents: Mapping[str, int], known: Mapping[Node, Array] | None = None
+) -> States:
+    """The states before the first chunk; `known` binds what some begin with, of one part."""
+    out: States = {}
+    for s in step.states:
+        begun = np.asarray(in_kind(s.init, s.kind))
+        if s.begin is not None:
+            own = [a for a in s.begin.axes if a in s.axes]
+            begun = aligned((known or {})[s.begin].reshape([extents[a] for a in own]), own, s.axes)
+        out[s.name] = np.array(np.broadcast_to(begun, [extents[a] for a in s.axes]))
+    return out
 
 
 def advance(

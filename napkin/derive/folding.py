@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from napkin.algebra.fold import State, Tag, Twin, state_leaf
+from napkin.algebra.fold import State, Tag, Twin, needed, state_leaf
 from napkin.algebra.terms import (
     Uses,
     carrying,
@@ -223,10 +223,11 @@ class Folding:
 
     def live(self, roots: Iterable[Node]) -> list[list[State]]:
         """The states of each pass that `roots` are computed from, directly or through others."""
-        by_name = {s.name: s for states in self.states for s in states}
-        live, frontier = set[str](), list(roots)
-        while frontier:
-            found = {str(n.params[0]) for n in postorder(frontier) if n.op == "state"} - live
-            live |= found
-            frontier = [by_name[name].step for name in found]
-        return [[s for s in states if s.name in live] for states in self.states]
+        live = needed([s for states in self.states for s in states], roots)
+        return [[s for s in states if s in live] for states in self.states]
+
+    def beside(self, live: Iterable[State]) -> Sequence[State]:
+        """The states that merges of these read, and that are none of them."""
+        own, every = [*live], [s for states in self.states for s in states]
+        merges = [s.merge for s in own if s.merge is not None]
+        return [s for s in needed(every, merges) if s not in own]

@@ -58,6 +58,7 @@ class Kernel:
         origin: the results as they lie in memory, before any axis was split.
         part: the grouped axis whose groups each stream one part of the streamed axis; "" where
             every group streams it whole (`napkin.derive.parts`).
+        unit: positions of which its parts have a whole number; 0 where that is a chunk's.
         merges: the axis of parts whose states it merges; "" for other kernels.
         blocks: the folded axis that is grouped, each group storing the states of its block
             (`napkin.derive.rules.block`); of the kernel that merges them, too.
@@ -74,6 +75,7 @@ class Kernel:
     origin: tuple[Output, ...]
     splits: tuple[Split, ...] = ()
     part: str = ""
+    unit: int = 0
     merges: str = ""
     blocks: tuple[Blocks, ...] = ()
     added: tuple[str, ...] = ()

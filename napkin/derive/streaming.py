@@ -91,7 +91,8 @@ class _Streaming:
         if not loops:
             raise self._refuse(outputs[0][1], f"no output depends on {self.axis}")
         noted = tuple(self.separating.separations)
-        return Stream(self.axes, loops, tuple(tails), noted, self.folding.twin)
+        beside = tuple(self.folding.beside(s for states in live for s in states))
+        return Stream(self.axes, loops, tuple(tails), noted, self.folding.twin, beside)
 
     def _emits(self, carried: Sequence[tuple[str, Node]]) -> list[list[Emit]]:
         """What each pass stores chunk by chunk, of the outputs that are so."""

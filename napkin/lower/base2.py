@@ -90,6 +90,7 @@ def _shrinks(c: Node) -> bool:
 
 
 def _is_maximum(s: State) -> bool:
+    assert s.begin is None or s.init != FLOOR, f"{s.name} begins with a number of another base"
     if s.kind != "real" or s.held != "fold" or s.init != FLOOR or s.step.op != "maximum":
         return False
     return s.step.args[0] is s.leaf("old") and s.step.args[1].op == "max"

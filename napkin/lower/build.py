@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from napkin.derive.kernel import Kernel
+from napkin.errors import Refusal
 from napkin.ir.storage import own_type
 from napkin.ir.types import STORAGE
 from napkin.lower.descriptors import in_boxes
@@ -22,6 +24,14 @@ def build(kernel: Kernel, schedule: Schedule, item: int = 4) -> Program:
     Args:
         item: bytes of a value that asks for no type of its own.
     """
+    chunk = math.prod(schedule.group[a] for a in kernel.stream.axes)
+    if kernel.unit % max(chunk, 1):
+        raise Refusal(
+            f"chunks of {chunk} positions",
+            kernel.name,
+            f"its parts have a whole number of {kernel.unit}, to begin at one place in all kernels",
+            f"take chunks that divide {kernel.unit}",
+        )
     made = looped(kernel, schedule)
     made = with_partials(made) if schedule.per_thread else made
     made = in_boxes(made) if schedule.described else made

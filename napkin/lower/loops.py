@@ -82,11 +82,13 @@ class Loops:
 
     def _part(self, axis: str) -> tuple[list[Operand], list[ast.stmt]]:
         """Where this group's part of the streamed axis begins and ends: all parts but the last have
-        the same number of whole chunks, and those past the end have none."""
+        the same number of whole chunks or units, and those past the end have none."""
         scope, part = self.scope, self.kernel.part
         first, end, length = (scope.corner(axis, what) for what in ("first", "end", "share"))
-        share = self.lang("cdiv", self.count(axis), scope.size(part))
-        share = sx.binary(share, "*", self.emitter.block(axis))
+        unit = self.kernel.unit
+        count = self.lang("cdiv", scope.length(axis), unit) if unit else self.count(axis)
+        share = self.lang("cdiv", count, scope.size(part))
+        share = sx.binary(share, "*", unit or self.emitter.block(axis))
         last = self.lang("minimum", sx.binary(first, "+", length), scope.length(axis))
         found = [
             sx.assign(length, share),
@@ -136,6 +138,11 @@ class Loops:
     def over(self, head: Head, body: list[ast.stmt], **how: Operand) -> ast.stmt:
         """The loop with this head, which Triton is told to compile so."""
         return sx.loop(head.variable, self.lang("range", *head.bounds, **how), [*body, *head.after])
+
+    def begun(self, name: str, read: Node) -> list[ast.stmt]:
+        """A state with which a part begins, read where it is stored."""
+        value = self.emitter.value(read)
+        return [*self.emitter.drain(), sx.assign(self.scope.state(name), value)]
 
     def begin(self, s: State, inner: Emitter) -> ast.stmt:
         """A state as it is before the first chunk."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-from napkin.algebra.fold import Stream
+from napkin.algebra.fold import Stream, begins
 from napkin.algebra.known import Known, value_at
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.ir.node import FLIGHT, REDUCTIONS, SCANS, Node, inside_sums, over, postorder
@@ -52,6 +52,7 @@ class Loop:
         emits: output name to the value stored at each chunk.
         box: the box of the key set whose chunks are visited; None where all chunks are.
         whole: whether the loop visits chunks that every query sees whole.
+        begins: state name to what is read where a part of the axis begins.
         joins: where lanes keep the states by themselves (`napkin.lower.per_thread`), how each is
             joined after the loop, in order; else nothing.
     """
@@ -61,7 +62,13 @@ class Loop:
     emits: Mapping[str, Node]
     box: int | None = None
     whole: bool = False
+    begins: Mapping[str, Node] = field(default_factory=dict[str, Node])
     joins: Mapping[str, Join] = field(default_factory=dict[str, Join])
+
+    @property
+    def terms(self) -> tuple[Node, ...]:
+        """Every term that is computed in the loop, or before it as a state."""
+        return (*self.begins.values(), *self.steps.values(), *self.emits.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +177,7 @@ class Program:
     @cached_property
     def roots(self) -> tuple[Node, ...]:
         """Every term that the program computes."""
-        inside = [n for loop in self.loops for n in (*loop.steps.values(), *loop.emits.values())]
+        inside = [n for loop in self.loops for n in loop.terms]
         return (*inside, *self.tails.values(), *self.fills.values())
 
 
@@ -193,7 +200,7 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
     padded = [a for a in tiled if a not in kernel.twins and (seen is None or a not in s.axes)]
     stored = [e.node for p in s.passes for e in p.emits]
     tails = [e.node for e in s.tails]
-    two = in_base_two(s.passes, [*stored, *tails], written(kernel))
+    two = in_base_two(s.passes, [*begins(s.states), *stored, *tails], written(kernel))
     terms = [two[n] for n in (kernel.terms if seen is None else tails)]
     plain = masked(terms, padded)
     made: list[Loop] = []
@@ -201,7 +208,8 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
         steps = {x.name: two[x.step] for x in p.states}
         if seen is None:
             emits = {e.output: plain[two[e.node]] for e in p.emits}
-            made.append(Loop(part, {k: plain[n] for k, n in steps.items()}, emits))
+            begun = {x.name: plain[x.begin] for x in p.states if x.begin is not None}
+            made.append(Loop(part, {k: plain[n] for k, n in steps.items()}, emits, begins=begun))
             continue
         for box, whole in visited(seen):
             emits = {e.output: two[e.node] for e in p.emits}
@@ -219,7 +227,7 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
             made.append(Loop(part, chosen, stores, box, whole))
     loops = tuple(made)
     ends = {e.output: plain[two[e.node]] for e in s.tails}
-    roots = [n for loop in loops for n in (*loop.steps.values(), *loop.emits.values())]
+    roots = [n for loop in loops for n in loop.terms]
     fills = {e.output: e.node for e in kernel.fills}
     roots += [*ends.values(), *fills.values()]
     constants = tuple(_constants(roots))

@@ -96,7 +96,10 @@ class _Kernel:
         seen = as_seen(self.program, loop)
         inner = self.emitter.seen_as(seen)
         inner.mishandled = mishandled(seen, loop)
-        out += [self.loops.begin(s, inner) for s in step.states if first]
+        own = [s for s in step.states if first and s.name not in loop.begins]
+        out += [self.loops.begin(s, inner) for s in own]
+        for name, read in loop.begins.items():
+            out += self.loops.begun(name, read)
         head = self.loops.head(loop)
         positions = [*head.find, *self.loops.chunk(loop)]
         after = self.loops.steps(loop, step.states, inner, loop.emits.values())

@@ -12,7 +12,7 @@ from typing import Literal
 from napkin.algebra.relabel import Move
 from napkin.algebra.tracer import active, times
 from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, split_windows
-from napkin.derive.rules.part import part_axis, why_not_parted
+from napkin.derive.rules.part import part_axis
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.node import Node, postorder
@@ -31,6 +31,7 @@ from napkin.plan.steps import kernel_moves
 from napkin.plan.storing import check_materialised, check_stored, materialised
 from napkin.plan.tuned import remembered
 from napkin.plan.ways import Cut
+from napkin.settings.pairs import why_not_in_parts
 from napkin.timing.least_time import at_least
 
 
@@ -261,7 +262,7 @@ def _check_parted(plan: Plan, parts: Mapping[str, int]) -> None:
         raise Refusal(
             f"{number} parts of {axis}",
             plan.name,
-            next(filter(None, map(why_not_parted, streaming)), f"no kernel streams {axis}"),
+            next(filter(None, map(why_not_in_parts, streaming)), f"no kernel streams {axis}"),
             f"split a streamed axis ({', '.join(own)})" if own else "leave the parts out",
         )
 

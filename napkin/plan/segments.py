@@ -53,7 +53,7 @@ class Known:
 
     @property
     def choices(self) -> tuple[Choice, ...]:
-        """The kernels: one, or two that pass states or sums; none where no kernel fits."""
+        """The kernels: one, or several that pass states or sums; none where no kernel fits."""
         return self.search.best
 
     @cached_property
@@ -64,8 +64,8 @@ class Known:
 
     @property
     def states(self) -> Sequence[Output]:
-        """What the first kernel stores for the second."""
-        return handed(self.choices[0].kernel) if self.choices else ()
+        """What kernels store for those after them alone."""
+        return [o for c in self.choices[:-1] for o in handed(c.kernel)]
 
     def binding(self, names: Sequence[str]) -> dict[str, str]:
         """The kernels' tensor names, but of states, to those of another such segment."""

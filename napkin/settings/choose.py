@@ -17,7 +17,6 @@ from napkin.algebra.contraction import MIN_DOT
 from napkin.algebra.tracer import active, times
 from napkin.count.residency import chained, live_set
 from napkin.derive.kernel import Kernel
-from napkin.derive.rules.part import why_not_parted
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node
 from napkin.machine.machines import Machine
@@ -37,13 +36,14 @@ from napkin.settings.pairs import (
     Pair,
     adding_in_groups,
     adding_in_parts,
-    best_of_both,
+    best_of_all,
     in_blocks,
     in_parts,
     in_runs,
     least_adding,
     part_numbers,
     runs_of,
+    why_not_in_parts,
 )
 from napkin.settings.phrases import kernel_text, labels_text, priced_text, way_text
 from napkin.settings.specialised import launched
@@ -126,7 +126,7 @@ class Search:
         if any(self._some_fit(k) for k in plain):
             return True
         pairs = [] if self.deterministic else adding_in_groups(*self.terms, self.machine, math.inf)
-        return any(self._some_fit(p.folding) for p in pairs) or bool(self.best)
+        return any(self._some_fit(p.kernels[0]) for p in pairs) or bool(self.best)
 
     def _some_fit(self, kernel: Kernel) -> bool:
         """Whether a setting of a labelled kernel fits by its operands, and has tensors that Triton
@@ -187,7 +187,7 @@ class Search:
 
     def _in_parts(self, kernel: Kernel) -> bool:
         """Whether a number of parts is asked of a kernel, which can be cut in them."""
-        return self.parts.get(kernel.stream.axis, 1) > 1 and not why_not_parted(kernel)
+        return self.parts.get(kernel.stream.axis, 1) > 1 and not why_not_in_parts(kernel)
 
     def _plain(self) -> list[tuple[Choice, ...]]:
         """The ways for which no number of parts is asked; none of a kernel that takes longer, at
@@ -265,12 +265,12 @@ class Search:
         are behind neither each other nor what sets `bar`. Of parts the most are tried first: they
         are mostly the fastest, and the others then behind."""
         every, found = [*pairs], dict[Pair, tuple[Choice, ...]]()
-        for pair in sorted(every, key=lambda p: -p.sizes.get(p.folding.part, 0)):
+        for pair in sorted(every, key=lambda p: -p.sizes.get(p.kernels[0].part, 0)):
             under = min(most, bar)
-            both = best_of_both(pair, self.dtype, self.machine, under, self.effort)
-            if both is not None:
-                found[pair] = both
-                bar = self._bar([both], bar)
+            made = best_of_all(pair, self.dtype, self.machine, under, self.effort)
+            if made is not None:
+                found[pair] = made
+                bar = self._bar([made], bar)
         return [found[p] for p in every if p in found]
 
 

@@ -1,5 +1,5 @@
-"""Two kernels in place of one: parts and blocks of a streamed axis, and what joins their states;
-groups that add in memory, and what follows the sums."""
+"""Two or three kernels in place of one: parts and blocks of a streamed axis, and what joins their
+states or begins with them; groups that add in memory, and what follows the sums."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from napkin.derive.rules.accumulate import ACCUMULATED, adding_parts, sums_along
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.rules.resume import RESUMED, why_not_resumed
+from napkin.derive.rules.scan_parts import UNIT, scanned, why_not_scanned
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node
 from napkin.machine.machines import Machine
@@ -51,13 +52,19 @@ def part_numbers(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> l
     each of them 1, 2 or 4 groups."""
     kernel, known = whole.kernel, whole.kernel.sized(sizes)
     tiles, groups = whole.schedule.tiles, _groups(whole, sizes)
-    if not kernel.stream.axes or groups > machine.sms or why_not_parted(kernel):
+    if not kernel.stream.axes or groups > machine.sms or why_not_in_parts(kernel):
         return []
-    chunks = -(-known[kernel.stream.axes[0]] // tiles[kernel.stream.axes[0]])
+    least = UNIT if why_not_parted(kernel) else tiles[kernel.stream.axes[0]]
+    chunks = -(-known[kernel.stream.axes[0]] // least)
     groups = max(groups, 1)
     most = min(chunks, FULL * machine.sms // groups)
     even = [n * machine.sms // groups for n in EVEN if n * machine.sms % groups == 0]
     return sorted({n for n in (*(1 << i for i in range(1, 32)), *even) if 1 < n <= most})
+
+
+def why_not_in_parts(kernel: Kernel) -> str:
+    """The condition that fails for any parts of a kernel's stream; "" where none does."""
+    return (why := why_not_parted(kernel)) and why_not_scanned(kernel) and why
 
 
 def _groups(whole: Choice, sizes: Mapping[str, int]) -> int:
@@ -77,39 +84,39 @@ def runs_of(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> list[i
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two kernels in place of one.
+    """Two kernels or three in place of one.
 
     Attributes:
         what: them in words.
-        folding: the kernel that runs first, and stores states.
-        merging: the kernel that reads these.
+        kernels: the kernels in the order they run: each stores states, or sums, for those after.
         sizes: the sizes that they are priced at.
     """
 
     what: str
-    folding: Kernel
-    merging: Kernel
+    kernels: tuple[Kernel, ...]
     sizes: Mapping[str, int]
 
 
 def in_parts(kernel: Kernel, sizes: Mapping[str, int], numbers: Iterable[int]) -> Iterator[Pair]:
-    """A kernel of parts and the one that merges them, for each number of parts."""
+    """A kernel of parts and the one that merges them, for each number of parts; of a scan, the
+    three that take parts of it."""
+    made = scanned if why_not_parted(kernel) else parted
     for number in numbers:
         known = {**sizes, part_axis(kernel.stream.axis, number): number}
         what = f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis}"
-        yield Pair(what, *parted(kernel, number), known)
+        yield Pair(what, made(kernel, number), known)
 
 
 def adding_in_parts(
     kernel: Kernel, sizes: Mapping[str, int], numbers: Iterable[int], _: float = 0
 ) -> Iterator[Pair]:
     """A kernel whose parts add in memory and the one that computes what follows, for each number of
-    parts."""
-    for number in numbers:
+    parts; none of a scan."""
+    for number in () if why_not_parted(kernel) else numbers:
         known = {**sizes, part_axis(kernel.stream.axis, number): number}
         what = f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis} that add in memory"
         for both in adding_parts(kernel, number):
-            yield Pair(what, *both, known)
+            yield Pair(what, both, known)
 
 
 def adding_in_groups(
@@ -131,9 +138,9 @@ def adding_in_groups(
             if not may_fit(outputs, whole, sizes):
                 continue
             for found in ACCUMULATED.matches(name, outputs, names, axis, stream):
-                folding, ending = ACCUMULATED.apply(found)
-                what = f"{kernel_text(folding)}; groups of {axis} that add in memory"
-                yield Pair(what, folding, ending, sizes)
+                both = ACCUMULATED.apply(found)
+                what = f"{kernel_text(both[0])}; groups of {axis} that add in memory"
+                yield Pair(what, both, sizes)
 
 
 def least_adding(
@@ -159,15 +166,14 @@ def in_blocks(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Pair]:
     for inner, length in itertools.product(_depths(kernel, sizes), BLOCKS):
         if length >= sizes[kernel.stream.axis] or (made := blocked(kernel, inner, length)) is None:
             break
-        yield Pair(_blocks_text(kernel, length), *made, sizes)
+        yield Pair(_blocks_text(kernel, length), made, sizes)
 
 
 def in_runs(kernel: Kernel, sizes: Mapping[str, int], lengths: Iterable[int]) -> Iterator[Pair]:
     """The kernels that scan the streamed axis in blocks, for each length of a block."""
     for length in lengths:
         for made in RESUMED.matches(kernel, length):
-            folding, resuming = RESUMED.apply(made)
-            yield Pair(_blocks_text(kernel, length), folding, resuming, sizes)
+            yield Pair(_blocks_text(kernel, length), RESUMED.apply(made), sizes)
 
 
 def _blocks_text(kernel: Kernel, length: int) -> str:
@@ -192,25 +198,31 @@ def _depths(kernel: Kernel, sizes: Mapping[str, int]) -> list[str]:
 def _alone(pair: Pair, dtype: str, machine: Machine, most: float) -> float:
     """Seconds that the first kernel may take as groups by themselves, for it to take `most`: any,
     where it may run as warpgroups."""
-    return math.inf if may_specialise(pair.folding, dtype, machine) else most
+    return math.inf if may_specialise(pair.kernels[0], dtype, machine) else most
 
 
-def best_of_both(
+def best_of_all(
     pair: Pair, dtype: str, machine: Machine, most: float, effort: Effort
-) -> tuple[Choice, Choice] | None:
-    """The best tiles of both kernels. None where one does not fit, or both take `most` seconds or
+) -> tuple[Choice, ...] | None:
+    """The best tiles of the kernels. None where one does not fit, or they take `most` seconds or
     more: the tracer is told so."""
     on = pair.sizes, dtype, machine
-    merging = least_seconds(pair.merging, *on)
-    if least_seconds(pair.folding, *on) + merging < most:
-        first = best_tiles(pair.folding, *on, effort, _alone(pair, dtype, machine, most - merging))
-        taken = math.inf if first is None else launched(first, dtype, machine).time.seconds
-        if first is not None and taken + merging < most:
-            second = best_tiles(pair.merging, *on, effort, most - taken)
-            if second is not None and taken + second.time.seconds < most:
-                return first, second
+    least = [least_seconds(k, *on) for k in pair.kernels]
+    found, left = list[Choice](), most - sum(least)
+    for kernel, own in zip(pair.kernels, least, strict=True):
+        if left <= 0:
+            break
+        under = left + own if found else _alone(pair, dtype, machine, left + own)
+        choice = best_tiles(kernel, *on, effort, under)
+        if choice is None:
+            break
+        took = choice if found else launched(choice, dtype, machine)
+        left -= took.time.seconds - own
+        found.append(choice)
+    if len(found) == len(pair.kernels) and left > 0:
+        return tuple(found)
     if (tracer := active()) is not None:
-        why = "one of both kernels does not fit"
+        why = "one of its kernels does not fit"
         if most < math.inf:
             why += f", or they do not take less than {times(most)}, below which they pay"
         tracer.dropped("kernel", pair.what, why)

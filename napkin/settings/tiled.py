@@ -357,7 +357,8 @@ class Tiled(Asked):
         most = 1.0
         if kernel.part:
             parts, every = sizes[kernel.part], max(chunks, 1)
-            chunks = -(-every // parts)
+            unit = max(1, kernel.unit // self.tiles[streamed[0]])  # chunks of one
+            chunks = -(-every // (parts * unit)) * unit
             most = chunks * parts / every
         if kernel.visits is not None:
             most = longest(kernel, sizes, self.tiles)

@@ -326,7 +326,7 @@ class Tiles:
             if self._deep_with_others(axis):
                 return _powers(1, min(own, 256))
             high = min(top, 256 if axis in self.in_product else 4096)
-            return _powers(low, max(low, high))
+            return [n for n in _powers(low, max(low, high)) if n <= (self.kernel.unit or n)]
         # A single number is read again by every group, and no tile changes that much.
         read = [x.leaf.axes for x in self.kernel.reads if x.leaf.axes]
         read += [o.axes for o in self.kernel.outputs if o.name in self.kernel.added]

@@ -24,6 +24,7 @@ from napkin.algebra.law import advance, chunk_of, finished, merged, start
 from napkin.count.traffic import Traffic
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import why_not_parted
+from napkin.derive.rules.scan_parts import in_scanned_parts, scanned, why_not_scanned
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.node import FLOOR, Node, number, postorder
@@ -258,17 +259,29 @@ class _Candidate:
         """Parts that are folded apart merge to the whole; the last may be short, or empty."""
         kernel, sizes, scalars = self.kernel, self.sizes, self.scalars
         moved = any(o.node.op == "compress" for o in kernel.outputs)
-        if why_not_parted(kernel) or moved or any(guard(a.leaf) for a in kernel.reads):
+        scans = not why_not_scanned(kernel)
+        if (why_not_parted(kernel) and not scans) or moved:
+            return
+        if any(guard(a.leaf) for a in kernel.reads):
             return
         stream, (step,) = kernel.stream, kernel.stream.passes
         known = kernel.sized(sizes)
         length = known[stream.axes[0]]
         share = max(1, -(-length // rng.choice((2, 3))))
         parts = [range(min(k * share, length), min((k + 1) * share, length)) for k in range(3)]
+        lengths = [len(p) for p in parts]
         read = [a.leaf for a in kernel.reads if not awaits(a.leaf)]
         tables = candidates.read_by(kernel, self.arrays)
         reads = dict(zip(read, evaluate(read, tables, sizes, scalars), strict=True))
         bind = tables | reads | ahead(kernel, stream.axes, reads, sizes, scalars, self.ready)
+        if scans:
+            COUNTS["scans in parts"] += 1
+            found = in_scanned_parts(scanned(kernel, 3), bind, parts, known, scalars)
+            for e in stream.emits:
+                axes = next(o.axes for o in kernel.outputs if o.name == e.output)
+                value = aligned(found[e.output], e.node.axes, axes)
+                self._held(e.output, value, wanted[e.output], tiles, lengths, False)
+            return
         joined = start(step, known)
         for part in parts:
             chunk = {stream.axes[0]: part}
@@ -281,11 +294,14 @@ class _Candidate:
             tail = tails[o.name]
             shape = wanted[o.name].shape
             value = np.broadcast_to(aligned(found[o.name], tail.axes, o.axes), shape)
-            off = error(self._excused(value, wanted[o.name], stuck(step, joined)), wanted[o.name])
-            if off > 1e-7 and off > self._allowed(tiles, o.name):
-                lengths = [len(p) for p in parts]
-                said = f"{self.about}, parts {lengths}: {o.name} {differing(value, wanted[o.name])}"
-                raise Found("wrong value", f"merge {how(kernel)}", said)
+            self._held(o.name, value, wanted[o.name], tiles, lengths, stuck(step, joined))
+
+    def _held(self, name: str, value, wanted, tiles, lengths: Sequence[int], stuck: bool) -> None:
+        """Hold what parts of some lengths give to what is wanted."""
+        off = error(self._excused(value, wanted, stuck), wanted)
+        if off > 1e-7 and off > self._allowed(tiles, name):
+            said = f"{self.about}, parts {lengths}: {name} {differing(value, wanted)}"
+            raise Found("wrong value", f"merge {how(self.kernel)}", said)
 
 
 def labels(kernel: Kernel) -> str:

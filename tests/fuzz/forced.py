@@ -18,6 +18,7 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import handed, part_axis, parted, why_not_parted
 from napkin.derive.rules.resume import RESUMED
+from napkin.derive.rules.scan_parts import scanned
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.ir.node import postorder
@@ -36,7 +37,7 @@ from napkin.schedule import Schedule
 from napkin.settings.best import resolved
 from napkin.settings.choice import Choice
 from napkin.settings.labelled import described_bytes
-from napkin.settings.pairs import Pair, adding_in_groups, adding_in_parts
+from napkin.settings.pairs import Pair, adding_in_groups, adding_in_parts, why_not_in_parts
 from napkin.settings.specialised import may_specialise, specialised_choices
 from napkin.settings.specialised import written as written_specialised
 from napkin.settings.tiles import Tiles, power_of_two
@@ -226,17 +227,17 @@ class Forcing:
         for _ in range(4):
             if adding and (not known.search.kernels or self.rng.random() < 0.5):
                 pair = self.rng.choice(adding)
-                made = self._both(pair.folding, pair.merging, ours, {**sizes, **pair.sizes})
+                made = self._all(pair.kernels, ours, {**sizes, **pair.sizes})
                 if all(made):
                     return made
                 continue
             kernel = self._drawn(known.search.kernels, _labelled)
             if self.fused:
                 made = [self._planned(kernel, ours, sizes)]
-            elif self.rng.random() < 0.15 and not why_not_parted(kernel):
+            elif self.rng.random() < 0.15 and not why_not_in_parts(kernel):
                 made = self._in_parts(kernel, ours, sizes)
             elif both := self._blocked(kernel) or self._resumed(kernel, sizes):
-                made = self._both(*both, ours, sizes)
+                made = self._all(both, ours, sizes)
             else:
                 made = [self._planned(kernel, ours, sizes)]
             if all(made):
@@ -246,7 +247,9 @@ class Forcing:
     def _in_parts(self, kernel: Kernel, ours: Mapping[str, str], sizes):
         number = self.rng.choice((2, 3, 4))
         sizes = {**sizes, part_axis(kernel.stream.axis, number): number}
-        return self._both(*parted(kernel, number), ours, sizes)
+        if not why_not_parted(kernel):
+            return self._all(parted(kernel, number), ours, sizes)
+        return self._all(scanned(kernel, number, self.rng.choice((16, 16, 32))), ours, sizes)
 
     def _blocked(self, kernel: Kernel) -> tuple[Kernel, Kernel] | None:
         """The kernels of blocks of a stream, if an axis that is held can be streamed in them."""
@@ -262,11 +265,12 @@ class Forcing:
         found = RESUMED.matches(kernel, self.rng.choice((2, 2, 4, 8))) if often else ()
         return next((RESUMED.apply(made) for made in found), None)
 
-    def _both(self, first: Kernel, second: Kernel, ours: Mapping[str, str], sizes):
-        """A kernel that stores states, and the one that merges them."""
-        result = ours[second.origin[0].name]
-        ours = {**ours, **{o.name: f"{result}_{o.name}" for o in handed(first)}}
-        return [self._planned(first, ours, sizes), self._planned(second, ours, sizes)]
+    def _all(self, kernels: Sequence[Kernel], ours: Mapping[str, str], sizes):
+        """Kernels of which each stores states, or sums, for those after it."""
+        result = ours[kernels[-1].origin[0].name]
+        passed = (o for k in kernels[:-1] for o in handed(k))
+        ours = {**ours, **{o.name: f"{result}_{o.name}" for o in passed}}
+        return [self._planned(k, ours, sizes) for k in kernels]
 
     def _planned(self, kernel: Kernel, ours: Mapping[str, str], sizes) -> PlannedKernel | None:
         drawn = (self._tiles(kernel, sizes) for _ in range(REDRAWN if self.kinds else 1))

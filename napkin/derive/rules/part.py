@@ -47,7 +47,7 @@ def part_axis(axis: str, number: int) -> str:
 
 def why_not_parted(kernel: Kernel) -> str:
     """The condition that fails for cutting a kernel's stream into parts; "" where none does."""
-    if why := why_not_cut(kernel):
+    if why := why_not_cut(kernel) or why_paired(kernel):
         return why
     for emit in kernel.stream.passes[0].emits:
         if any(n.op == "state" for n in postorder([emit.node])):
@@ -68,8 +68,6 @@ def why_not_cut(kernel: Kernel) -> str:
         return f"{s.axis} is read in {len(s.passes)} passes: the next needs what the last found"
     if not s.states:
         return f"nothing is folded over {s.axis}"
-    if s.twin:
-        return f"positions of {s.axis} are paired in chunks of one length"
     if kernel.stepped:
         return f"a step takes the state along {s.axis}, and no two parts of it are joined"
     if kernel.fills:
@@ -79,6 +77,12 @@ def why_not_cut(kernel: Kernel) -> str:
     if kernel.splits:
         return f"{kernel.splits[0].axis} is split by residue"
     return ""
+
+
+def why_paired(kernel: Kernel) -> str:
+    """Why a kernel's stream is no stream of chunks of any length; "" where it is."""
+    s = kernel.stream
+    return f"positions of {s.axis} are paired in chunks of one length" if s.twin else ""
 
 
 def parted(kernel: Kernel, number: int) -> tuple[Kernel, Kernel]:
@@ -145,8 +149,8 @@ def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     states = s.passes[0].states
     stored = {x.name: o.node for x, o in zip(states, handed(first), strict=True)}
     many = _of_many(states, stored, axis)
-    joined = many or tuple(_joined(x, states, stored) for x in states)
-    stream = Stream((axis,), (Pass(joined, ()),), s.tails, ())
+    steps = many or tuple(joined(x, states, stored) for x in states)
+    stream = Stream((axis,), (Pass(steps, ()),), s.tails, ())
     finished = {e.output for e in s.tails}
     outputs = tuple(o for o in kernel.outputs if o.name in finished)
     used = {a for n in postorder(stream.terms) for a in n.axes}
@@ -189,7 +193,7 @@ def reading(stem: str, axes: tuple[str, ...], kind: Kind, taken: set[str]) -> No
     return leaf(name, axes, kind, "fp32" if kind == "real" else "")
 
 
-def _joined(x: State, states: tuple[State, ...], stored: Mapping[str, Node]) -> State:
+def joined(x: State, states: Sequence[State], stored: Mapping[str, Node]) -> State:
     """The state whose step is the merge with that of the next part."""
     return replace(x, step=substitute([x.joined], _sides(states, stored))[x.joined])
 
@@ -268,7 +272,7 @@ def in_parts(
     lengths = cut(size, random.Random(point.seed), number)
     if first.blocks:  # none is empty
         lengths = [n for n in (size // 2, size - size // 2) if n]
-    parts = [_of_part(first, bind, c, sizes, scalars) for c in chunks(s, ranges(lengths), sizes)]
+    parts = [of_part(first, bind, c, sizes, scalars) for c in chunks(s, ranges(lengths), sizes)]
     found = _merged(first, second, bind, parts, sizes, scalars)
     axes = {e.output: e.node.axes for e in (*second.stream.tails, *s.passes[0].emits)}
     for e in s.passes[0].emits:
@@ -300,7 +304,7 @@ def _merged(
         half, sizes = len(parts) // 2, {**sizes, second.merges: len(parts)}
         lengths = ranges([half, len(parts) - half])
         return folded(second.stream, {**bind, **read}, sizes, lengths, scalars)[1]
-    one = {o.node: _of_one_part(o.node) for o in handed(first)}
+    one = {o.node: of_one_part(o.node) for o in handed(first)}
     steps = [replace(x, step=substitute([x.step], one)[x.step]) for x in second.stream.states]
     join = Pass(tuple(steps), ())
     states = start(join, sizes)
@@ -310,25 +314,28 @@ def _merged(
     return finished(second.stream, states, bind, sizes, scalars)
 
 
-def _of_part(
+def of_part(
     first: Kernel,
     bind: Mapping[Node, Array],
     part: Chunk,
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
 ) -> dict[str, Array]:
-    """What a kernel stores of one part, or of one block, for which it streams two chunks."""
+    """What a kernel stores of one part, or of one block, in two chunks."""
     s, inside = first.stream, chunk_of(bind, part)
     step, here = s.passes[0], {**sizes, **{a: len(r) for a, r in part.items()}}
-    cuts = [(part, inside)]
-    if first.blocks:
-        half = sizes[s.axes[0]] // 2
-        cuts = chunks(s, ranges([half, sizes[s.axes[0]] - half]), sizes)
-        cuts = [(c, chunk_of(inside, c)) for c in cuts]
-    states = start(step, here)
-    emitted: list[Array] = []
-    for c, own in cuts:
-        states, emitted = advance(step, states, own, c, sizes, scalars, part)
+    where = part.get(s.axes[0], range(sizes[s.axes[0]]))
+    half = (where.start + where.stop) // 2
+    states = start(step, here, inside)
+    pieces: list[list[Array]] = []
+    for c in chunks(s, [range(where.start, half), range(half, where.stop)], sizes):
+        own = chunk_of(bind, {**part, **c})
+        states, now = advance(step, states, own, c, sizes, scalars, part)
+        pieces.append(now)
+    emitted = [
+        np.concatenate(both, axis=e.node.axes.index(s.axes[0]))
+        for e, *both in zip(step.emits, *pieces, strict=True)
+    ]
     known = {**inside, **{x.leaf("new"): states[x.name] for x in step.states}}
     # As they are stored: behind the axis of parts, where they have one.
     axes = {o.name: tuple(a for a in o.axes if a != first.partial) for o in handed(first)}
@@ -337,7 +344,7 @@ def _of_part(
     return {e.output: v for e, v in zip((*s.tails, *step.emits), (*values, *emitted), strict=True)}
 
 
-def _of_one_part(stored: Node) -> Node:
+def of_one_part(stored: Node) -> Node:
     """The reading of a state of one part."""
     return node(
         "input", params=("of one part", *stored.params), axes=stored.axes[1:], kind=stored.kind

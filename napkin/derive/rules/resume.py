@@ -25,7 +25,7 @@ from napkin.derive.folding import Folding
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.label import label
 from napkin.derive.rules.block import block_axis, grouped, of_one_block
-from napkin.derive.rules.part import handing, readings, why_not_cut
+from napkin.derive.rules.part import handing, readings, why_not_cut, why_paired
 from napkin.diagram.interface import Output
 from napkin.diagram.scan import moved_along
 from napkin.errors import Refusal
@@ -57,8 +57,11 @@ class _Cut:
 
 def why_not_resumed(kernel: Kernel) -> str:
     """The condition that fails for scanning a kernel's stream in blocks; "" where none does."""
-    if why := why_not_cut(kernel):
-        return why
+    return why_not_cut(kernel) or why_paired(kernel) or why_no_scan(kernel)
+
+
+def why_no_scan(kernel: Kernel) -> str:
+    """Why a kernel's stream is no scan alone; "" where it is."""
     s = kernel.stream
     if s.tails:
         return f"output {s.tails[0].output} is what {s.axis} is folded to, and no scan along it"

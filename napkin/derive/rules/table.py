@@ -23,6 +23,7 @@ from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
 from napkin.derive.rules.resume import RESUMED
 from napkin.derive.rules.scale import SCALED
+from napkin.derive.rules.scan_parts import SCANNED
 from napkin.derive.rules.seen import SEEN
 from napkin.derive.rules.select import SELECTED
 from napkin.derive.rules.separation import HELD, SEPARATED
@@ -37,8 +38,8 @@ from napkin.derive.rules.visit import VISITED
 _ALL = (
     EXPANDED, READ, DISJOINT, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED,
     ALIKE, SPLIT, COUNTED, MEANS, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED,
-    VISITED, PARTED, BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN, ADDED_PARTS, ACCUMULATED,
-    PAIRED, SOLVED,
+    VISITED, PARTED, BLOCKED, MERGED, RESUMED, SCANNED, GROUP, TILE, SQUARED, SEEN, ADDED_PARTS,
+    ACCUMULATED, PAIRED, SOLVED,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

@@ -68,10 +68,10 @@ def test_states_of_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_states_of_one_part_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel, joined = streamed(attention), parts._joined
+    kernel, joined = streamed(attention), parts.joined
     monkeypatch.setattr(parts, "_of_many", lambda *_: None)
     parts.parted(kernel, 3)
-    monkeypatch.setattr(parts, "_joined", lambda x, *_: joined(x, *_) if x.name == "m" else x)
+    monkeypatch.setattr(parts, "joined", lambda x, *_: joined(x, *_) if x.name == "m" else x)
     with pytest.raises(LawError, match="merge"):
         parts.parted(kernel, 3)
 

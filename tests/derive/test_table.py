@@ -251,6 +251,11 @@ def resumptions() -> Iterable[Instance]:
     return TABLE["resume"].matches(kernel, 16)
 
 
+def scans_in_parts() -> Iterable[Instance]:
+    kernel = streamed(nk.diagram("q x -> q x")(lambda X: nk.cumsum(X, along="x")))
+    return TABLE["scan in parts"].matches(kernel, 3)
+
+
 def pairs() -> Iterable[Instance]:
     body = of("mul", of("mul", leaf("K", "x d"), leaf("V", "x v")), number(1.0))
     scan = recurrence(leaf("a", "x"), body, "x")
@@ -313,6 +318,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "add_parts": added_parts,
     "accumulate": accumulated,
     "resume": resumptions,
+    "scan in parts": scans_in_parts,
     "pair": pairs,
     "solve": systems,
     "group": groups,
@@ -320,8 +326,8 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
 }
 
 OF_KERNELS = {
-    "select", "hold", "stream", "part", "block", "merge", "resume", "group", "tile", "add_parts",
-    "accumulate",
+    "select", "hold", "stream", "part", "block", "merge", "resume", "scan in parts", "group", "tile",
+    "add_parts", "accumulate",
 }  # fmt: skip
 """Rules whose laws are of kernels and labels, and not of two terms."""
 

@@ -1,0 +1,161 @@
+"""Scans in parts: what three kernels compute, what they move, and where they are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import napkin as nk
+from napkin.algebra.rule import LawError
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label
+from napkin.derive.prepare import prepare
+from napkin.derive.rules import scan_parts as rules
+from napkin.derive.rules.scan_parts import SCANNED, why_not_scanned
+from napkin.errors import Refusal
+from napkin.lower.build import build
+from napkin.schedule import Schedule
+
+
+def labelled(d: nk.Diagram, **how: Any) -> Kernel:
+    ready = prepare(d)
+    return label("k", ready.outputs, ready.names, streamed="t", **how)
+
+
+@nk.diagram("q t -> q t")
+def running(X: Any) -> Any:
+    return nk.exp(nk.cumsum(X, along="t"))
+
+
+@nk.diagram("q t, q t -> q t")
+def decaying(A: Any, X: Any) -> Any:
+    return nk.scan(lambda h: nk.tanh(A) * h + X, 0.5, along="t")
+
+
+@nk.diagram("q t, q t, q t -> q t, q t")
+def two_scans(A: Any, X: Any, Y: Any) -> Any:
+    h = nk.scan(lambda h: A * h + X, 0.0, along="t")
+    return h * nk.cumsum(Y, along="t"), h + Y
+
+
+@nk.diagram("h t k, h t k, h t v, h t k -> h t v")
+def gated(Q: Any, K: Any, V: Any, G: Any) -> Any:
+    state = nk.scan(lambda h: nk.sigmoid(G) * h + K * V, 0.0, along="t")
+    return nk.contract(Q, state, over="k")
+
+
+@nk.diagram("h t k, h t k, h t v -> h t v")
+def linear(Q: Any, K: Any, V: Any) -> Any:
+    """Linear attention, whose sums of products have no decay."""
+    return nk.contract(Q, nk.cumsum(K * V, along="t"), over="k")
+
+
+@nk.diagram("q t:int -> q t:int")
+def whole(X: Any) -> Any:
+    return nk.cumsum(X, along="t") - X
+
+
+SCANS = [
+    (running, {"q": 2}),
+    (decaying, {"q": 2}),
+    (two_scans, {"q": 3}),
+    (gated, {"h": 2, "k": 16, "v": 18}),
+    (linear, {"h": 1, "k": 17, "v": 16}),
+    (whole, {"q": 2}),
+]
+
+
+@pytest.mark.parametrize("diagram", [d for d, _ in SCANS])
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_scans_in_parts_keep_their_law(diagram: nk.Diagram, number: int) -> None:
+    """The rule is verified wherever it is applied here, on parts of any lengths, 0 among them."""
+    (found,) = SCANNED.matches(labelled(diagram), number)
+    first, second, third = SCANNED.apply(found)
+    assert first.part == second.merges == third.part == f"t_part{number}"
+    assert not first.stream.emits
+    assert not third.stream.tails
+
+
+@pytest.mark.parametrize("diagram", [gated, linear])
+def test_positions_that_are_paired_are_scanned_in_parts(diagram: nk.Diagram) -> None:
+    (found,) = SCANNED.matches(labelled(diagram, pair=16), 3)
+    first, _, third = SCANNED.apply(found)
+    assert third.stream.twin is not None
+    assert first.unit == third.unit == 64
+
+
+def test_a_part_that_begins_with_its_own_end_breaks_the_law(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    second = rules._second
+
+    def late(*given: Any) -> Kernel:
+        made = second(*given)
+        (step,) = made.stream.passes
+        ends = {x.leaf("old"): x.leaf("new") for x in step.states}
+        emits = tuple(replace(e, node=ends[e.node]) for e in step.emits)
+        return replace(made, stream=replace(made.stream, passes=(replace(step, emits=emits),)))
+
+    monkeypatch.setattr(rules, "_second", late)
+    (found,) = SCANNED.matches(labelled(running), 2)
+    with pytest.raises(LawError, match="rule 'scan in parts' broke its law"):
+        SCANNED.apply(found)
+
+
+@pytest.mark.parametrize(("diagram", "sizes"), SCANS)
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 130, 257])
+def test_values_and_bytes_of_scans_in_parts(
+    diagram: nk.Diagram, sizes: Mapping[str, int], length: int
+) -> None:
+    """Parts past the end of a short axis have no positions."""
+    plan = nk.derive(diagram, "h100", {**sizes, "t": 400}, "fp32", parts={"t": 3})
+    assert [k.name.rsplit("_", 1)[1] for k in plan.kernels] == ["parts", "begins", "scans"]
+    plan.check(sizes={**sizes, "t": length}).raise_if_wrong()
+
+
+def test_few_heads_scan_a_long_axis_in_parts() -> None:
+    sizes = {"h": 4, "t": 8192, "k": 64, "v": 64}
+    plan = nk.derive(gated, sizes=sizes)
+    alone = nk.derive(gated, sizes=sizes, parts={"t": 1})
+    assert len(plan.kernels) == 3
+    assert plan.seconds < alone.seconds / 2
+    assert "part t = " in str(plan)
+
+
+def test_many_heads_scan_as_they_are() -> None:
+    plan = nk.derive(gated, sizes={"h": 512, "t": 1024, "k": 64, "v": 64})
+    assert len(plan.kernels) == 1
+
+
+def test_chunks_divide_what_parts_are_made_of() -> None:
+    (found,) = SCANNED.matches(labelled(running), 2)
+    third = SCANNED.apply(found)[2]
+    build(third, Schedule({"t_part2": 1, "q": 1, "t": 64}))
+    with pytest.raises(Refusal, match="take chunks that divide 64"):
+        build(third, Schedule({"t_part2": 1, "q": 1, "t": 128}))
+
+
+def elman(X: Any, W: Any) -> Any:
+    return nk.scan(
+        lambda h: nk.tanh(nk.contract(h, W, over="d").rename(e="d") + X), 0.0, "t", axes="q d"
+    )
+
+
+REFUSED: list[tuple[str, Callable[..., Any], str]] = [
+    ("q t -> q", lambda X: nk.reduce(X, "sum", over="t"), "output O is what t is folded to"),
+    ("q t -> q t", lambda X: X * 2.0, "nothing is streamed"),
+    ("q t d, d e -> q t d", elman, "a step takes the state along t"),
+]
+
+
+@pytest.mark.parametrize(("signature", "body", "reason"), REFUSED)
+def test_what_is_not_scanned_in_parts(signature: str, body: Any, reason: str) -> None:
+    diagram = nk.diagram(signature)(body)
+    ready = prepare(diagram)
+    streamed = "" if reason == "nothing is streamed" else "t"
+    kernel = label("k", ready.outputs, ready.names, streamed=streamed)
+    assert why_not_scanned(kernel).startswith(reason)
+    assert not list(SCANNED.matches(kernel, 2))

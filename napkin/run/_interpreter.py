@@ -190,6 +190,10 @@ def _adapt() -> None:
     # The interpreter multiplies blocks of any size, a GPU's tensor cores do not.
     target = GPUTarget("cuda", 90, 32)
     interpreter.interpreter_builder.codegen_fns["min_dot_size"] = min_dot_size(target)
+    # Triton 3.6 refuses one sum that 32 bits have no room for; a tile of them wraps.
+    folds, typed = interpreter.ReduceScanOpInterface, interpreter._get_np_dtype
+    made = folds.to_tensor
+    folds.to_tensor = lambda self, ret, dtype: made(self, _wrapped(ret, typed(dtype)), dtype)
     # Triton 3.6 lets NaN through where a GPU's max.f32 and min.f32, and Triton 3.9, drop it.
     builder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
     builder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)
@@ -207,6 +211,11 @@ def _mask(mask: Any) -> Any:
     """A mask of truth values; Triton 3.6 gives that of a descriptor as a bare array."""
     bare = isinstance(mask, np.ndarray)
     return interpreter.TensorHandle(np.asarray(mask if bare else mask.data, np.bool_), tl.int1)
+
+
+def _wrapped(found: Any, storage: Any) -> Any:
+    """A result in the type of its storage."""
+    return np.asarray(found).astype(storage)[()]
 
 
 def _undefined(ptrs: Any) -> Any:

@@ -49,6 +49,21 @@ def test_32_bit_overflow_is_an_error() -> None:
         run_text(body, [np.ones(4, np.float32), 2**30], n=4)
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_sums_of_32_bits_wrap(rows: int) -> None:
+    body = """
+        @triton.jit
+        def k(Out, rows: tl.constexpr):
+            x = tl.full([rows, 4], 1 << 30, tl.int32)
+            tl.store(Out + tl.arange(0, rows), tl.sum(x + 1, axis=1))
+            if rows == 1:
+                tl.store(Out, tl.sum(tl.sum(x + 1, axis=1), axis=0))
+    """
+    out = empty((rows,), "i32")
+    run_text(body, [out], rows=rows)
+    assert out.data.tolist() == [4] * rows
+
+
 def test_rounding_to_bf16_is_to_nearest_even() -> None:
     every = np.arange(2**16, dtype=np.uint16)
     values = decode(every, "bf16")

@@ -51,6 +51,9 @@ alone."""
 STEP = 2.0**-46
 """How far inputs and reductions are moved, relative to themselves, to see what rounding does."""
 
+NEAR = 12
+"""How often they are: which of two equal values is chosen changes in some of these."""
+
 
 def is_rational(roots: Iterable[Node]) -> bool:
     """Whether the terms have exact values on rational inputs."""
@@ -101,7 +104,7 @@ class Point:
 
     def moved(self) -> list[Point]:
         """Points close by; none of an exact one."""
-        return [] if self.exact else [replace(self, shift=i) for i in (1, 2, 3)]
+        return [] if self.exact else [replace(self, shift=i) for i in range(1, NEAR + 1)]
 
     def at(self, residues: Mapping[str, int], splits: Sequence[Split]) -> Point:
         """The same point for terms that have positions of some axes as places of these residues,
@@ -126,11 +129,11 @@ class Point:
             elif n.op == "number" and n.kind == "real" and self.exact:
                 value = cast("float", n.params[0])
                 bind[n] = np.asarray(Fraction(value) if math.isfinite(value) else value, object)
-            elif n.op in REDUCTIONS and n.kind == "real" and self.shift:
+            elif self.shift and _adds(n):
                 near = bind | self._near(bind)
                 (value,) = evaluate([n], near, sizes, scalars, box)
-                if not REDUCTIONS[n.op].order:  # it overflows, and few rules hold of infinities
-                    value = np.where(np.isinf(value), np.nan, value)
+                # It overflows, and few rules hold of infinities.
+                value = np.where(np.isinf(value), np.nan, value)
                 bind[n] = _moved(value, [self.seed, self.shift, len(bind)])
             elif self.shift and is_steep(n):
                 near = dict(zip(n.args, self._rounded(n, bind, sizes, scalars, box), strict=True))
@@ -185,6 +188,11 @@ class Point:
         )
         here = [of[a].place if a in of else a for a in axes]
         return np.array(aligned(value[cut], here, own))
+
+
+def _adds(n: Node) -> bool:
+    """Whether a term is a reduction that rounds: an extremum is one of its values."""
+    return n.op in REDUCTIONS and n.kind == "real" and not REDUCTIONS[n.op].order
 
 
 @lru_cache(maxsize=1024)

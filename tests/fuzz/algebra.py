@@ -22,7 +22,7 @@ from written import diagram as written_diagram
 
 from napkin.algebra.law import advance, chunk_of, finished, merged, start
 from napkin.count.traffic import Traffic
-from napkin.derive.kernel import Kernel
+from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.rules.part import why_not_parted
 from napkin.derive.rules.scan_parts import in_scanned_parts, scanned, why_not_scanned
 from napkin.diagram.diagram import Diagram
@@ -228,13 +228,16 @@ class _Candidate:
 
     def _excused(self, found: np.ndarray, wanted: np.ndarray, stuck: bool) -> np.ndarray:
         """What was found, but for what docs/semantics.md leaves open: NaN of sums that follow what
-        is no number or infinite, and of sums in another order in place of an infinity, and 0 of
-        exponentials that a choice may leave out."""
+        is no number or infinite, and of sums in another order in place of an infinity, 0 of
+        exponentials that a choice may leave out, and a number where one that is none cancels."""
         tails = postorder(e.node for e in self.kernel.stream.tails)
         other = not self.about.startswith("as it is")
         fine = np.isnan(found) & (stuck | (other & np.isinf(wanted)))
         if any(n.op == "greater" and number(FLOOR) in n.args for n in tails):
             fine |= (found == 0) & np.isnan(wanted)
+        needed = {tensor_of(n) for n in leaves(o.node for o in self.kernel.origin)}
+        if needed - _read(self.kernel):
+            fine |= np.isnan(wanted)
         return np.where(fine, wanted, found)
 
     def _allowed(self, tiles: Mapping[str, int], name: str) -> float:
@@ -276,11 +279,12 @@ class _Candidate:
         bind = tables | reads | ahead(kernel, stream.axes, reads, sizes, scalars, self.ready)
         if scans:
             COUNTS["scans in parts"] += 1
+            odd = not all(np.isfinite(x).all() for x in self.arrays.values())
             found = in_scanned_parts(scanned(kernel, 3), bind, parts, known, scalars)
             for e in stream.emits:
                 axes = next(o.axes for o in kernel.outputs if o.name == e.output)
                 value = aligned(found[e.output], e.node.axes, axes)
-                self._held(e.output, value, wanted[e.output], tiles, lengths, False)
+                self._held(e.output, value, wanted[e.output], tiles, lengths, odd)
             return
         joined = start(step, known)
         for part in parts:

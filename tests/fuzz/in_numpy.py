@@ -194,6 +194,12 @@ class _Run:
         cut = (*kernel.group, *s.axes)
         self.ready = ahead(kernel, cut, self.reads, self.sizes, scalars, known)
 
+    @property
+    def _odd(self) -> bool:
+        """Whether what is read is infinite or no number anywhere: pairs of positions that do not
+        count are multiplied by 0."""
+        return not all(np.isfinite(x).all() for x in self.reads.values() if x.dtype.kind == "f")
+
     def _as_read(self, leaf: Node, tables: Mapping[Node, Array]) -> Array:
         """A tensor as a reading sees it: at computed positions, or at slots, spread over keys."""
         array = tables[table_of(leaf)]
@@ -256,7 +262,7 @@ class _Run:
                 states, emitted = advance(now, states, inside, part, self.sizes, self.scalars, box)
                 for e, value in zip(step.emits, emitted, strict=True):
                     self._write(e, value, here)
-            self.out.stuck |= stuck(step, states)
+            self.out.stuck |= stuck(step, states) or (s.twin is not None and self._odd)
             known |= {x.leaf("new"): states[x.name] for x in step.states}
             for n in postorder(self.late):  # one may be where another says
                 if n in self.late and _found(n, known):

@@ -263,8 +263,13 @@ def _beyond(
     step: Step, data: np.ndarray, known: Sequence[Value], largest: float
 ) -> np.ndarray | bool:
     """Where a kernel has no number for what a step computes: it overflows, or is a power with a
-    real exponent, 2 ** (y log2(x)), of a negative base, 0 ** 0, or 1 to an infinity."""
+    real exponent, 2 ** (y log2(x)), of a negative base, 0 ** 0, or 1 to an infinity; or one of the
+    exponentials that the steps of a scan take does."""
     with np.errstate(all="ignore"):
+        if step.option.get("form") == "online":
+            read = [np.asarray(known[r.at].data, float) for r in _read(step)]
+            if any((np.abs(x) > math.log(largest)).any() for x in read):
+                return True
         over = np.abs(data) > largest
         if step.op in ENDLESS or any(np.isinf(known[r.at].data).any() for r in _read(step)):
             over &= np.isfinite(data)

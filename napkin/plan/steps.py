@@ -22,11 +22,12 @@ def kernel_moves(choice: Choice) -> list[Move]:
     if twin := kernel.stream.twin:
         moves.append(Move("pair", kernel.name, twin.axis, twin.length))
     if kernel.part:
-        moves.append(Move("part", kernel.name, axis, choice.sizes[kernel.part]))
+        rule = "scan_parts" if kernel.unit else "part"
+        moves.append(Move(rule, kernel.name, axis, choice.sizes[kernel.part]))
     if kernel.partial and kernel.blocks:
         moves += [Move("block", kernel.name, b.axis, b.step) for b in kernel.blocks]
     if kernel.merges and axis:
-        moves.append(Move("merge", kernel.name, axis))
+        moves.append(Move("merge" if kernel.stream.tails else "scan_parts", kernel.name, axis))
     if kernel.merges and not axis:
         moves += [Move("resume", kernel.name, b.axis, b.step) for b in kernel.blocks]
     moves += [Move("accumulate", kernel.name, o) for o in kernel.added]

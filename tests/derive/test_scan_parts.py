@@ -101,7 +101,7 @@ def test_a_part_that_begins_with_its_own_end_breaks_the_law(
 
     monkeypatch.setattr(rules, "_second", late)
     (found,) = SCANNED.matches(labelled(running), 2)
-    with pytest.raises(LawError, match="rule 'scan in parts' broke its law"):
+    with pytest.raises(LawError, match="rule 'scan_parts' broke its law"):
         SCANNED.apply(found)
 
 
@@ -122,7 +122,7 @@ def test_few_heads_scan_a_long_axis_in_parts() -> None:
     alone = nk.derive(gated, sizes=sizes, parts={"t": 1})
     assert len(plan.kernels) == 3
     assert plan.seconds < alone.seconds / 2
-    assert "part t = " in str(plan)
+    assert "scan_parts t = " in str(plan)
 
 
 def test_many_heads_scan_as_they_are() -> None:

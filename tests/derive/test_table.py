@@ -253,7 +253,7 @@ def resumptions() -> Iterable[Instance]:
 
 def scans_in_parts() -> Iterable[Instance]:
     kernel = streamed(nk.diagram("q x -> q x")(lambda X: nk.cumsum(X, along="x")))
-    return TABLE["scan in parts"].matches(kernel, 3)
+    return TABLE["scan_parts"].matches(kernel, 3)
 
 
 def pairs() -> Iterable[Instance]:
@@ -318,7 +318,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "add_parts": added_parts,
     "accumulate": accumulated,
     "resume": resumptions,
-    "scan in parts": scans_in_parts,
+    "scan_parts": scans_in_parts,
     "pair": pairs,
     "solve": systems,
     "group": groups,
@@ -326,7 +326,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
 }
 
 OF_KERNELS = {
-    "select", "hold", "stream", "part", "block", "merge", "resume", "scan in parts", "group", "tile",
+    "select", "hold", "stream", "part", "block", "merge", "resume", "scan_parts", "group", "tile",
     "add_parts", "accumulate",
 }  # fmt: skip
 """Rules whose laws are of kernels and labels, and not of two terms."""

@@ -212,7 +212,7 @@ def _begun(
 
 
 SCANNED = Rule(
-    "scan in parts",
+    "scan_parts",
     "scan(x)[p] = scan(x_p) from fold(x_0 .. x_(p-1)), of parts x_p, with fold by the merge",
     _matches,
     (

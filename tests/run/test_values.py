@@ -49,6 +49,13 @@ def test_32_bit_overflow_is_an_error() -> None:
         run_text(body, [np.ones(4, np.float32), 2**30], n=4)
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp8e4nv"])
+def test_one_number_is_an_array(dtype: str) -> None:
+    found = to_device(np.array(1.5), dtype).to_float64()
+    assert isinstance(found, np.ndarray)
+    assert found == 1.5
+
+
 def test_rounding_to_bf16_is_to_nearest_even() -> None:
     every = np.arange(2**16, dtype=np.uint16)
     values = decode(every, "bf16")

@@ -55,6 +55,10 @@ CALLS = {
         lambda: nkt.attention(Q, K, K[:, :, :5], enable_gqa=True),
         "key has 9 positions, but value has 5",
     ),
+    "a mask for heads of keys": (
+        lambda: nkt.attention(Q, K, K, torch.zeros(2, 8, 9), enable_gqa=True),
+        "attn_mask has shape (2, 8, 9), with 2 heads; it needs one, or those of the 4 of queries",
+    ),
     "heads": (
         lambda: nkt.attention(Q, K, K),
         "attention: 4 heads of queries, but [2] of keys and values; for query heads that share "

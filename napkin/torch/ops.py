@@ -31,16 +31,7 @@ _LIBRARY.define(
 # 17 us a call, and 5 as it is (torch 2.13, CPU).
 def _run(arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]) -> list[torch.Tensor]:
     """The outputs of a diagram."""
-    return distinct(warm(called(key), arrays, tuple(scalars))(arrays))
-
-
-def distinct(out: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs of a call: equal ones are one tensor, but a graph's operator has to give each its
-    own, and so has a call of which derivatives are recorded."""
-    if len(out) == 1:
-        return out
-    first = {id(t): i for i, t in reversed(list(enumerate(out)))}
-    return [t if first[id(t)] == i else t.clone() for i, t in enumerate(out)]
+    return warm(called(key), arrays, tuple(scalars))(arrays)
 
 
 def _results(

@@ -100,6 +100,10 @@ class Node:
     depth: int
     below: tuple[Node, ...] | None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of a term, or one that was pickled, is that term."""
+        return node, (self.op, self.args, self.params, self.axes, self.kind)
+
     def __repr__(self) -> str:
         inner = ", ".join([a.op for a in self.args] + [str(p) for p in self.params])
         return f"<{self.op}({inner}) {' '.join(self.axes)}>"

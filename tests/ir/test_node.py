@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import sys
 import threading
 from collections.abc import Container, Iterable, Iterator
 
+import pytest
+
+from napkin.diagram import library
 from napkin.ir.infer import pointwise
 from napkin.ir.node import LISTED, Node, node, postorder
 from napkin.ir.rewrite import rewrite, substitute
@@ -80,3 +85,11 @@ def test_threads_that_make_equal_terms_make_one() -> None:
     finally:
         sys.setswitchinterval(often)
     assert all(len({*map(id, equal)}) == 1 for equal in zip(*made, strict=True))
+
+
+@pytest.mark.parametrize("name", ["greedy_token", "causal_attention"])
+def test_a_copy_of_a_term_is_that_term(name: str) -> None:
+    """What a derivation makes anew is then found among what was copied."""
+    diagram = library.load(name)
+    for other in (copy.deepcopy(diagram), pickle.loads(pickle.dumps(diagram))):
+        assert all(a is b for a, b in zip(diagram.roots, other.roots, strict=True))

@@ -284,7 +284,7 @@ class _Interpreted:
 def _laid(values: np.ndarray[Any, Any], dtype: torch.dtype, layout: Layout) -> torch.Tensor:
     """A tensor of its own, and no view, with these numbers one after another in memory: autograd
     lets its caller change it in place."""
-    out = torch.empty_strided(*layout, dtype=dtype)
+    out = torch.empty_strided(*layout, dtype=dtype, device="cpu")
     out.as_strided((out.numel(),), (1,)).copy_(torch.from_numpy(values.reshape(-1)))
     return out
 

@@ -16,7 +16,13 @@ from torch.autograd import forward_ad
 from napkin.errors import InputError, NapkinError
 from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function, Reads
-from napkin.torch.given import beside_tensors, captured, check_tangents, transformed
+from napkin.torch.given import (
+    beside_tensors,
+    captured,
+    check_cotangents,
+    check_tangents,
+    transformed,
+)
 from napkin.torch.keys import called, is_gradient, key_of, places_of
 from napkin.torch.ready_tables import MOST, remember
 
@@ -117,10 +123,11 @@ class _Recorded(torch.autograd.Function):
         given = tuple(i for i, g in enumerate(cotangents) if g is not None)
         if given:
             made, saved = _gradient(call.key, needed, given, outputs), ctx.saved_tensors
-            reads = made.reads.outputs
+            reads, counted = made.reads.outputs, [g for g in cotangents if g is not None]
+            check_cotangents(made.function.diagram.name, counted)
             arrays = [
                 *(saved[inputs.index(i)] for i in made.reads.inputs),
-                *(cotangents[i] for i in given),
+                *counted,
                 *(saved[len(inputs) + outputs.index(i)] for i in reads),
             ]
             for i, t in zip(

@@ -24,6 +24,11 @@ def shifted(X: Any, N: Any, eps: Any = 1.0) -> Any:
     return X * N + eps
 
 
+@nk.diagram("n, n:bool -> n")
+def chosen(X: Any, M: Any) -> Any:
+    return nk.where(M, X, 0.0)
+
+
 CALLS = {
     "dropout": (
         lambda: nkt.attention(Q, Q, Q, dropout_p=0.1),
@@ -139,6 +144,10 @@ CALLS = {
     "whole numbers": (
         lambda: nkt.compile(shifted)(torch.zeros(3, 4), torch.zeros(3)),
         "shifted: N holds whole numbers, but is torch.float32",
+    ),
+    "tests of complex numbers": (
+        lambda: nkt.compile(chosen)(torch.zeros(3), torch.zeros(3).cfloat()),
+        "chosen: M holds true or false, but is torch.complex64",
     ),
     "sizes": (
         lambda: nkt.compile(shifted)(torch.zeros(3, 4), torch.zeros(5).int()),

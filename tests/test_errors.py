@@ -17,6 +17,11 @@ def test_wrong_input_is_a_value_error() -> None:
     assert issubclass(NoSuchName, ValueError)
 
 
+def test_a_type_that_is_no_name() -> None:
+    with pytest.raises(nk.InputError, match=r"dtype \['bf16'\]: kernels store bf16, fp16, fp32"):
+        nk.derive(load("softmax"), dtype=["bf16"])  # pyright: ignore
+
+
 def test_a_refusal_is_a_runtime_error() -> None:
     refusal = Refusal("stream x", "S", "it is sorted", "group q")
     assert isinstance(refusal, RuntimeError)

@@ -66,7 +66,10 @@ def _as_numpy(given: Any, where: str) -> np.ndarray[Any, Any]:
         given = given.cpu()
         if given.is_floating_point():
             given = given.double()  # numpy has no bf16
-        return given.resolve_conj().resolve_neg().numpy()
+        try:
+            return given.resolve_conj().resolve_neg().numpy()
+        except TypeError as error:  # as of quantised tensors
+            raise InputError(f"{where} is no array of numbers: {error}") from None
     try:
         return np.asarray(given)
     except ValueError as error:

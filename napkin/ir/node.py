@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, NamedTuple, cast
@@ -99,11 +100,16 @@ class Node:
     depth: int
     below: tuple[Node, ...] | None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of a term, or one that was pickled, is that term."""
+        return node, (self.op, self.args, self.params, self.axes, self.kind)
+
     def __repr__(self) -> str:
         inner = ", ".join([a.op for a in self.args] + [str(p) for p in self.params])
         return f"<{self.op}({inner}) {' '.join(self.axes)}>"
 
 
+_INTERNING = threading.Lock()
 _interned: weakref.WeakValueDictionary[tuple[object, ...], Node] = weakref.WeakValueDictionary()
 
 
@@ -128,19 +134,20 @@ def node(
     args, params, axes = tuple(args), tuple(params), tuple(axes)
     key = (op, args, tuple(map(_key, params)), axes, kind)
     found = _interned.get(key)
-    if found is None:
-        found = Node()
-        found.op, found.args, found.params, found.axes, found.kind = op, args, params, axes, kind
-        found.constant = op in CONSTANTS or (
-            bool(args)
-            and op not in REDUCTIONS
-            and op not in _ALONG_AXES
-            and all(a.constant for a in args)
-        )
-        found.depth = 1 + max((a.depth for a in args), default=-1)
-        found.below = None if args else ()
-        _interned[key] = found
-    return found
+    if found is not None:
+        return found
+    made = Node()
+    made.op, made.args, made.params, made.axes, made.kind = op, args, params, axes, kind
+    made.constant = op in CONSTANTS or (
+        bool(args)
+        and op not in REDUCTIONS
+        and op not in _ALONG_AXES
+        and all(a.constant for a in args)
+    )
+    made.depth = 1 + max((a.depth for a in args), default=-1)
+    made.below = None if args else ()
+    with _INTERNING:  # of two threads that make a node, one has to take the other's
+        return _interned.setdefault(key, made)
 
 
 def number(value: float | int | bool) -> Node:

@@ -109,7 +109,7 @@ def memo_of(
     """What is known, nothing yet, of kernels on a machine; see `derive`."""
     on = on if isinstance(on, Machine) else machine(on)
     if dtype not in STORED:
-        own = f"; for inputs alone, --storage NAME={dtype}" if dtype in STORAGE else ""
+        own = f"; for inputs alone, --storage NAME={dtype}" if dtype in list(STORAGE) else ""
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
     return Memo(dtype, on, parts, deterministic)
 

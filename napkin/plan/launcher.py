@@ -66,7 +66,10 @@ class Launcher:
         body += dict.fromkeys(line for e in self.entries for line in self._whole(e))
         body += [line for t in self.recipe.stored for line in self._stored(t.name, t.axes, t.dtype)]
         body += [line for s in self.recipe.steps for line in ("", *self._launch(s))]
-        body.append(f"return {', '.join(self.names[t] for t in self.recipe.results)}")
+        results = self.recipe.results  # equal ones are one tensor, which a caller may change
+        equal = [".clone()" * (t in results[:i]) for i, t in enumerate(results)]
+        given = [self.names[t] + how for t, how in zip(results, equal, strict=True)]
+        body.append(f"return {', '.join(given)}")
         return [*self._signature(), *(f"    {line}".rstrip() for line in body)]
 
     # --- what it is given -------------------------------------------------------------------

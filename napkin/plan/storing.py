@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 
 from napkin.derive.prepare import Prepared
 from napkin.errors import InputError, Refusal, check_known
@@ -75,6 +75,8 @@ def materialised(ready: Prepared, names: Sequence[str]) -> list[Node]:
     """The arrays of these names, for which kernels may end."""
     if isinstance(names, str):
         raise InputError(f"materialise={names!r} is one text; write a list, [{names!r}]")
+    if not isinstance(names, Collection):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"materialise={names!r} is no list of names; write one, as in ['S']")
     found = [_named(ready, name) for name in names]
     for name, n in zip(names, found, strict=True):
         why = _never_stored(n)

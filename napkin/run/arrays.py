@@ -68,7 +68,7 @@ class DeviceArray:
     def to_float64(self) -> np.ndarray:
         """The values in float64: exact for every format but i64 beyond 2**53."""
         if self.dtype in CODED:
-            return decode(self.data, self.dtype).astype(np.float64)
+            return np.asarray(decode(self.data, self.dtype), np.float64)
         if self.dtype in HALVES:
             return unpack(self.data, HALVES[self.dtype]).astype(np.float64)
         return self.data.astype(np.float64)

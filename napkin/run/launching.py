@@ -215,7 +215,7 @@ def described(
         in_gluon: whether a kernel of warpgroups takes it, which is told how boxes lie in shared
             memory, by the bits of a value.
     """
-    some = torch.empty(8, dtype=dtype)
+    some = torch.empty(8, dtype=dtype, device="cpu")
     (shape, strides), sizes = map(box.seen, laid), list(box.sizes)
     if not in_gluon:
         return Described(TensorDescriptor, vars(TensorDescriptor(some, shape, strides, sizes)))

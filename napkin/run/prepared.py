@@ -190,7 +190,10 @@ class OnCuda:
                 tensors[i] = self._room(i)
             if launch is not None:
                 launch(tensors, stream)
-        return [tensors[i] for i in self.results]
+        found = [tensors[i] for i in self.results]
+        for i in self._equal:
+            found[i] = found[i].clone()
+        return found
 
     def again(self, arrays: Sequence[torch.Tensor]) -> Callable[[], None]:
         """A function that launches on these tensors, into the same outputs each time."""
@@ -229,6 +232,12 @@ class OnCuda:
         """Room for a tensor that kernels write."""
         shape, strides, dtype = self.stored[place]  # `empty` works strides out, which takes longer
         return torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
+
+    @cached_property
+    def _equal(self) -> list[int]:
+        """The outputs that are equal to earlier ones: kernels write one tensor for both, and who
+        changes one in place does not mean the other."""
+        return [i for i, place in enumerate(self.results) if place in self.results[:i]]
 
     @cached_property
     def _order(self) -> list[tuple[list[int], Launch | None]]:
@@ -275,7 +284,7 @@ class _Interpreted:
 def _laid(values: np.ndarray[Any, Any], dtype: torch.dtype, layout: Layout) -> torch.Tensor:
     """A tensor of its own, and no view, with these numbers one after another in memory: autograd
     lets its caller change it in place."""
-    out = torch.empty_strided(*layout, dtype=dtype)
+    out = torch.empty_strided(*layout, dtype=dtype, device="cpu")
     out.as_strided((out.numel(),), (1,)).copy_(torch.from_numpy(values.reshape(-1)))
     return out
 

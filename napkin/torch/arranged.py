@@ -17,7 +17,7 @@ from napkin.run.prepared import Layout, Prepared, facts, row_major
 from napkin.torch.function import Function
 from napkin.torch.given import Captured, beside_tensors, captured
 from napkin.torch.keys import built, called
-from napkin.torch.ops import Call, Gradient, asked, distinct, recorded, run
+from napkin.torch.ops import Call, Gradient, asked, recorded, run
 from napkin.torch.ready_tables import remember
 
 
@@ -117,7 +117,7 @@ class _Prepared(Call):
         self._ready: dict[Any, tuple[Prepared, list[int]]] = {}
 
     def outputs(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return distinct(self.prepared(arrays))
+        return self.prepared(arrays)
 
     def gradients(
         self, made: Gradient, arrays: list[torch.Tensor], places: tuple[int, ...]

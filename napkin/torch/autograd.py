@@ -24,11 +24,11 @@ def autograd(f: Diagram, arrays: Sequence[Any], cotangents: Sequence[Any]) -> li
         InputError: the arrays do not fit the diagram, or a scalar has no value.
     """
     sizes = f.sizes_of([np.shape(a) for a in arrays])
-    leaves = [torch.as_tensor(np.array(a)).requires_grad_(n.kind == "real")
+    leaves = [torch.from_numpy(np.array(a)).requires_grad_(n.kind == "real")
               for a, n in zip(arrays, f.inputs, strict=True)]  # fmt: skip
     results = [v for v, o in zip(evaluation(f, sizes)(*leaves), f.outputs, strict=True)
                if o.node.kind == "real"]  # fmt: skip
-    given = [torch.as_tensor(np.array(c)) for c in cotangents]
+    given = [torch.from_numpy(np.array(c)) for c in cotangents]
     smooth = [(v, c) for v, c in zip(results, given, strict=True) if v.requires_grad]
     wanted = [t for t in leaves if t.requires_grad]
     if not smooth:

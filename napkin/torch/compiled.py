@@ -55,6 +55,10 @@ class Compiled:
         name = self.diagram.name
         return tuple(scalar(name, k, scalars.get(k, default)) for k, default in self._scalars)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A process that is sent it knows its key, too."""
+        return compile, (self.diagram,)
+
     def __repr__(self) -> str:
         return f"napkin.torch.compile({self.diagram!r})"
 

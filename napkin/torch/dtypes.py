@@ -52,8 +52,9 @@ def plan_type(diagram: Diagram, arrays: Sequence[Any]) -> str:
         elif n.kind == "real":
             _check_real(t, where)
             found.setdefault(t.dtype, name)
-        elif n.kind == "int" and (t.is_floating_point() or t.is_complex()):
-            raise InputError(f"{where} holds whole numbers, but is {t.dtype}")
+        elif t.is_complex() or (n.kind == "int" and t.is_floating_point()):
+            held = "whole numbers" if n.kind == "int" else "true or false"
+            raise InputError(f"{where} holds {held}, but is {t.dtype}")
     if len(found) > 1:
         raise InputError(f"{diagram.name}: {_said(found)}; convert them to one type with .to(...)")
     if len(devices) > 1:

@@ -103,6 +103,20 @@ def check_tangents(name: str, arrays: Sequence[torch.Tensor]) -> None:
             )
 
 
+def check_cotangents(name: str, cotangents: Sequence[torch.Tensor]) -> None:
+    """Check that no cotangent is a batch in the guise of one tensor, without memory of its own.
+
+    Raises:
+        InputError: one is.
+    """
+    if any(map(_C._functorch.is_legacy_batchedtensor, cotangents)):
+        raise InputError(
+            f"{name}: a batch of cotangents is given, as is_grads_batched=True and vectorize=True "
+            "make one, which no operator of torch's users can read; write torch.func.jacrev(f)(x), "
+            "or torch.vmap(torch.func.vjp(f, x)[1])(cotangents)"
+        )
+
+
 def _has_tangent(t: torch.Tensor) -> bool:
     """Whether it has a tangent at the innermost level of torch.func. The operator asks at each."""
     try:

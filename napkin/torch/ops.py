@@ -16,7 +16,13 @@ from torch.autograd import forward_ad
 from napkin.errors import InputError, NapkinError
 from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function, Reads
-from napkin.torch.given import beside_tensors, captured, check_tangents, transformed
+from napkin.torch.given import (
+    beside_tensors,
+    captured,
+    check_cotangents,
+    check_tangents,
+    transformed,
+)
 from napkin.torch.keys import called, is_gradient, key_of, places_of
 from napkin.torch.ready_tables import MOST, remember
 
@@ -31,16 +37,7 @@ _LIBRARY.define(
 # 17 us a call, and 5 as it is (torch 2.13, CPU).
 def _run(arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]) -> list[torch.Tensor]:
     """The outputs of a diagram."""
-    return distinct(warm(called(key), arrays, tuple(scalars))(arrays))
-
-
-def distinct(out: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs of a call: equal ones are one tensor, but a graph's operator has to give each its
-    own, and so has a call of which derivatives are recorded."""
-    if len(out) == 1:
-        return out
-    first = {id(t): i for i, t in reversed(list(enumerate(out)))}
-    return [t if first[id(t)] == i else t.clone() for i, t in enumerate(out)]
+    return warm(called(key), arrays, tuple(scalars))(arrays)
 
 
 def _results(
@@ -126,10 +123,11 @@ class _Recorded(torch.autograd.Function):
         given = tuple(i for i, g in enumerate(cotangents) if g is not None)
         if given:
             made, saved = _gradient(call.key, needed, given, outputs), ctx.saved_tensors
-            reads = made.reads.outputs
+            reads, counted = made.reads.outputs, [g for g in cotangents if g is not None]
+            check_cotangents(made.function.diagram.name, counted)
             arrays = [
                 *(saved[inputs.index(i)] for i in made.reads.inputs),
-                *(cotangents[i] for i in given),
+                *counted,
                 *(saved[len(inputs) + outputs.index(i)] for i in reads),
             ]
             for i, t in zip(

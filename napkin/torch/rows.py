@@ -86,9 +86,8 @@ class _Rows:
     ) -> Arranged:
         """How a call is computed."""
         if split:
-            whole = math.prod(split)
-            given = {n: t.unflatten(-1, split) if t.dim() and t.shape[-1] == whole else t
-                     for n, t in given.items()}  # fmt: skip
+            pairs = {n for n, axes in self.inputs.items() if len(axes.split()) > len(split)}
+            given = {n: t.unflatten(-1, split) if n in pairs else t for n, t in given.items()}
         lead, sizes = self._sizes(given)
         bare = not lead  # one row
         lead = lead or ["n"]
@@ -305,7 +304,7 @@ def cross_entropy(
     _check_loss("cross_entropy", target, ignore_index, reduction)
     scalars: dict[str, Any] = {"ignored": ignore_index}
     if label_smoothing:
-        if not 0 <= label_smoothing <= 1:
+        if not 0 <= scalar("cross_entropy", "label_smoothing", label_smoothing) <= 1:
             raise InputError(f"cross_entropy: label_smoothing={label_smoothing}; write 0 to 1")
         scalars["smoothing"] = label_smoothing
     logits = _last("cross_entropy", "logits", logits, dim)
@@ -371,7 +370,7 @@ def rotary(
 def _last(name: str, what: str, t: torch.Tensor, dim: int) -> torch.Tensor:
     """A tensor with that axis last."""
     captured(name, [t])  # refuses what is no tensor
-    if not -t.dim() <= dim < t.dim():
+    if dim not in range(-t.dim(), t.dim()):
         raise InputError(f"{name}: {what} has shape {tuple(t.shape)}; it has no axis dim={dim}")
     return t.movedim(dim, -1)
 
@@ -381,11 +380,12 @@ def _check_loss(name: str, target: Any, ignore_index: int, reduction: str) -> No
         raise InputError(f"{name}: target holds tests; if they are classes, give target.long()")
     if reduction not in ("mean", "sum", "none"):
         raise InputError(f"{name}: reduction={reduction!r}; write 'mean', 'sum' or 'none'")
-    if abs(ignore_index) > 2**24:
+    if abs(scalar(name, "ignore_index", ignore_index)) > 2**24:
         raise InputError(f"{name}: ignore_index={ignore_index}; it is at most 2^24 either way")
 
 
 def _reduced(loss: torch.Tensor, target: torch.Tensor, ignored: int, how: str) -> torch.Tensor:
     if how == "none":
         return loss
-    return loss.sum() / (target != ignored).sum() if how == "mean" else loss.sum()
+    # In types of few bits -100 is another number.
+    return loss.sum() / (target.long() != ignored).sum() if how == "mean" else loss.sum()

@@ -110,9 +110,9 @@ def _sized(arrays: Sequence[torch.Tensor], lead: list[str]) -> tuple[list[Seen],
     sizes |= dict(zip(["x", "e"], value.shape[-2:], strict=True))
     axes = [[*lead, "q", "d"], [*lead, "x", "d"], [*lead, "x", "e"], [*lead, "q", "x"]]
     names = ["query", "key", "value", "attn_mask"]
-    for t, own, name in zip(arrays, axes, names, strict=False):
-        _measure(t, own[-t.dim() :], sizes, name)
-    named = [own[-t.dim() :] for t, own in zip(arrays, axes, strict=False)]
+    named = [own[len(own) - t.dim() :] for t, own in zip(arrays, axes, strict=False)]
+    for t, own, name in zip(arrays, named, names, strict=False):
+        _measure(t, own, sizes, name)
     return [seen_axes(t, own, sizes) for t, own in zip(arrays, named, strict=True)], sizes
 
 
@@ -180,6 +180,11 @@ def _heads(tensors: Sequence[torch.Tensor], grouped: bool) -> tuple[list[str], l
         return lead, list(tensors)
     each = ours // theirs
     if mask and mask[0].dim() > 2:
+        if mask[0].shape[-3] not in (1, ours):
+            raise InputError(
+                f"attention: attn_mask has shape {tuple(mask[0].shape)}, with {mask[0].shape[-3]} "
+                f"heads; it needs one, or those of the {ours} of queries"
+            )
         whole = mask[0].shape[-3] == ours
         mask = [mask[0].unflatten(-3, (theirs, each)) if whole else mask[0].unsqueeze(-3)]
     query = query.unflatten(-3, (theirs, each))

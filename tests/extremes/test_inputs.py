@@ -157,6 +157,9 @@ def test_what_holds_no_numbers(attention: Any, qkv: list[Any]) -> None:
 def test_tensors_that_hold_no_numbers(attention: Any, qkv: list[Any]) -> None:
     torch = pytest.importorskip("torch")
     _, K, V = qkv
+    assert refusal(attention, torch.zeros(3, 4, dtype=torch.complex32), K, V).startswith(
+        "attention: Q is no array of numbers: "
+    )
     assert refusal(attention, torch.zeros(3, 4, device="meta"), K, V) == (
         "attention: Q is on the device 'meta' and has no numbers"
     )

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
+import sys
+import threading
 from collections.abc import Container, Iterable, Iterator
 
+import pytest
+
+from napkin.diagram import library
 from napkin.ir.infer import pointwise
 from napkin.ir.node import LISTED, Node, node, postorder
 from napkin.ir.rewrite import rewrite, substitute
@@ -57,3 +64,32 @@ def test_a_substitution_is_a_rewriting_that_changes_what_is_named_alone() -> Non
             roots, by = rng.choices(made, k=2), {old: other[0]}
             wanted = rewrite(roots, lambda old, args: None, by)
             assert substitute(iter(roots), by) == wanted
+
+
+def test_threads_that_make_equal_terms_make_one() -> None:
+    """Threads that take turns after every few steps, as two that derive at once do now and then."""
+    start, made = threading.Barrier(4), list[list[Node]]()
+
+    def make() -> None:
+        start.wait()
+        made.append([node("number", params=(f"{i}",)) for i in range(20_000)])
+
+    often = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=make) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(often)
+    assert all(len({*map(id, equal)}) == 1 for equal in zip(*made, strict=True))
+
+
+@pytest.mark.parametrize("name", ["greedy_token", "causal_attention"])
+def test_a_copy_of_a_term_is_that_term(name: str) -> None:
+    """What a derivation makes anew is then found among what was copied."""
+    diagram = library.load(name)
+    for other in (copy.deepcopy(diagram), pickle.loads(pickle.dumps(diagram))):
+        assert all(a is b for a, b in zip(diagram.roots, other.roots, strict=True))

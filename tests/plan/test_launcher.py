@@ -271,6 +271,19 @@ def test_operators_that_python_has_not(tmp_path: Path, monkeypatch: pytest.Monke
     assert "scale is\n    tanh(torch * 0.01)." in text
 
 
+def test_equal_outputs_are_tensors_of_their_own(tmp_path: Path) -> None:
+    @nk.diagram("n x -> n, n")
+    def twice(X: Any) -> Any:
+        total = nk.reduce(X, "sum", over="x")
+        return total, total
+
+    plan = nk.derive(twice, sizes={"n": 4, "x": 8}, dtype="fp32")
+    module = files(plan, tmp_path)[-1]
+    vars(module)[plan.recipe.steps[0].entry.name] = Recorder("twice", [])
+    first, second = module.run(torch.ones(4, 8))
+    assert first.data_ptr() != second.data_ptr()
+
+
 def test_an_axis_longer_than_its_tile_and_shapes_that_disagree(tmp_path: Path) -> None:
     [module, *_] = files(nk.derive(load("attention"), on="h100"), tmp_path)
     Q, K, V = (torch.empty((n, 129), device="meta") for n in (8, 9, 9))

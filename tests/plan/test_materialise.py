@@ -59,6 +59,8 @@ def test_what_a_reduction_computes_is_stored() -> None:
 def test_one_name_for_several() -> None:
     with pytest.raises(nk.InputError, match=r"materialise='S' is one text; write a list, \['S'\]"):
         nk.derive(attention, materialise="S")
+    with pytest.raises(nk.InputError, match=r"materialise=5 is no list of names; write one, as in"):
+        nk.derive(attention, materialise=5)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])

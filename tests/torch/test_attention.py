@@ -80,6 +80,16 @@ def test_a_bias_for_every_head_of_grouped_queries() -> None:
     agrees(draw(2, 4, 20, 16), k, k, attn_mask=draw(2, 1, 20, 33), enable_gqa=True)
 
 
+def test_a_bias_that_is_one_number() -> None:
+    q = draw(2, 3, 20, 16)
+    bias = torch.tensor(0.5, requires_grad=True)
+    found = attention(q, q, q, attn_mask=bias)
+    torch.testing.assert_close(found.detach(), attention(q, q, q))
+    (gradient,) = torch.autograd.grad(found.square().sum(), bias)
+    assert gradient.shape == ()
+    assert gradient.abs() < 1e-4
+
+
 def test_tensors_without_heads_or_with_a_batch_of_keys_in_common() -> None:
     agrees(draw(21, 16), draw(30, 16), draw(30, 16))
     q, k = draw(3, 2, 21, 16), draw(1, 2, 30, 16)

@@ -174,6 +174,15 @@ def test_nested_tensors_are_told_the_way(layout: Any) -> None:
         nkt.attention(nested, nested, nested)
 
 
+def test_results_are_on_the_device_of_the_tensors_whatever_the_default() -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    with torch.device("meta"):
+        found = nkt.softmax(x)
+        (gradient,) = torch.autograd.grad(found.square().sum(), x)
+    torch.testing.assert_close(found, x.softmax(1))
+    torch.testing.assert_close(gradient, torch.autograd.grad(x.softmax(1).square().sum(), x)[0])
+
+
 def test_shapes_on_meta() -> None:
     q, k = (torch.empty(2, n, 4, 16, device="meta").transpose(1, 2).bfloat16() for n in (9, 11))
     found = nkt.attention(q, k, k)

@@ -81,6 +81,19 @@ def test_a_gradient_of_a_gradient(in_float64: None) -> None:
         found.sum().backward()
 
 
+def test_a_batch_of_cotangents() -> None:
+    x, each = torch.randn(3, 4), torch.eye(12).reshape(12, 3, 4)
+    for found in (
+        lambda: torch.autograd.grad(nkt.softmax(y := x.clone().requires_grad_()), y, each,
+                                    is_grads_batched=True),
+        lambda: torch.autograd.functional.jacobian(nkt.softmax, x, vectorize=True),
+    ):  # fmt: skip
+        with pytest.raises(nk.InputError, match="softmax_gradient: a batch of cotangents is given"):
+            found()
+    rows = torch.vmap(torch.func.vjp(nkt.softmax, x)[1])(each)[0]
+    torch.testing.assert_close(rows.reshape(3, 4, 3, 4), torch.func.jacrev(nkt.softmax)(x))
+
+
 def test_a_function_that_has_none(in_float64: None) -> None:
     """Asked for it is refused; an output that it does not hang on has its own."""
 

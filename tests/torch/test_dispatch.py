@@ -110,6 +110,28 @@ def test_whole_numbers_are_brought_to_int32(launches: Launches) -> None:
         assert any(t is flag for t in tensors)
 
 
+def test_equal_outputs_are_tensors_of_their_own(launches: Launches) -> None:
+    @nk.diagram("n x -> n, n")
+    def twice(X: Any) -> Any:
+        total = nk.reduce(X, "sum", over="x")
+        return total, total
+
+    first, second = nkt.compile(twice)(torch.ones(4, 8))
+    assert len(launches.found) == 1
+    assert first.data_ptr() != second.data_ptr()
+
+
+def test_a_plan_takes_no_more_arrays_when_it_is_warm() -> None:
+    @nk.diagram("a -> a")
+    def doubled(X: Any) -> Any:
+        return 2 * X
+
+    plan, x = nk.derive(doubled, sizes={"a": 4}, dtype="fp32"), torch.ones(4)
+    launching.run(plan, [x], {})
+    with pytest.raises(nk.InputError, match="takes 1 arrays"):
+        launching.run(plan, [x, x.numpy()], {})
+
+
 def test_a_loop_of_launches_into_the_same_outputs(launches: Launches) -> None:
     plan = nk.derive(nk.diagram("n x -> n", name="f")(lambda X: nk.reduce(X, "sum", over="x")),
                      sizes=dict(n=64, x=64), dtype="fp32")  # fmt: skip

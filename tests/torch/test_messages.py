@@ -24,6 +24,11 @@ def shifted(X: Any, N: Any, eps: Any = 1.0) -> Any:
     return X * N + eps
 
 
+@nk.diagram("n, n:bool -> n")
+def chosen(X: Any, M: Any) -> Any:
+    return nk.where(M, X, 0.0)
+
+
 CALLS = {
     "dropout": (
         lambda: nkt.attention(Q, Q, Q, dropout_p=0.1),
@@ -54,6 +59,10 @@ CALLS = {
     "lengths": (
         lambda: nkt.attention(Q, K, K[:, :, :5], enable_gqa=True),
         "key has 9 positions, but value has 5",
+    ),
+    "a mask for heads of keys": (
+        lambda: nkt.attention(Q, K, K, torch.zeros(2, 8, 9), enable_gqa=True),
+        "attn_mask has shape (2, 8, 9), with 2 heads; it needs one, or those of the 4 of queries",
     ),
     "heads": (
         lambda: nkt.attention(Q, K, K),
@@ -135,6 +144,10 @@ CALLS = {
     "whole numbers": (
         lambda: nkt.compile(shifted)(torch.zeros(3, 4), torch.zeros(3)),
         "shifted: N holds whole numbers, but is torch.float32",
+    ),
+    "tests of complex numbers": (
+        lambda: nkt.compile(chosen)(torch.zeros(3), torch.zeros(3).cfloat()),
+        "chosen: M holds true or false, but is torch.complex64",
     ),
     "sizes": (
         lambda: nkt.compile(shifted)(torch.zeros(3, 4), torch.zeros(5).int()),

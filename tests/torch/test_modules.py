@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+from typing import Any
 
 import pytest
 import torch
 
 import napkin as nk
 import napkin.torch as nkt
+from napkin.torch import keys
 
 MODULES = [
     (nkt.NeighborhoodAttention1D, nkt.na1d, (30,)),
@@ -38,6 +41,20 @@ def test_names_that_states_are_saved_under() -> None:
         "qk_scale", "proj_drop",
     ]  # fmt: skip
     assert "kernel_size=(3, 5), stride=(1, 1)" in repr(made)
+
+
+def test_a_compiled_diagram_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a module that is sent to the processes that train it."""
+
+    @nk.diagram("n x, x -> n x")
+    def sent(X: Any, W: Any) -> Any:
+        return nk.softmax(X, over="x") * W
+
+    data = pickle.dumps(nkt.compile(sent))
+    monkeypatch.setattr(keys, "_FUNCTIONS", {})
+    x, w = torch.randn(3, 5), torch.randn(5, requires_grad=True)
+    (found,) = torch.autograd.grad(pickle.loads(data)(x, w).sum(), w)
+    torch.testing.assert_close(found, x.softmax(1).sum(0))
 
 
 def test_messages() -> None:

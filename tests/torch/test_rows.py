@@ -230,6 +230,15 @@ def test_a_target_that_is_no_class() -> None:
     assert loss.isnan().tolist() == [True, True, False]
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_a_target_of_few_bits_that_wraps_to_the_ignored_one(dtype: torch.dtype) -> None:
+    """In uint8, -100 is 156; in int8, 300 is 44."""
+    ignored, classes = (-100, [156, 3, 7]) if dtype == torch.uint8 else (300, [44, 3, 7])
+    x, target = torch.randn(3, 200), torch.tensor(classes, dtype=dtype)
+    wanted = torch.nn.functional.cross_entropy(x, target.long())
+    torch.testing.assert_close(nkt.cross_entropy(x, target, ignore_index=ignored), wanted)
+
+
 X, Y = torch.zeros(2, 3, 10), torch.zeros(2, 3, 8)
 CALLS = {
     "a weight": (
@@ -243,6 +252,10 @@ CALLS = {
         lambda: nkt.layer_norm(torch.zeros(())), "layer_norm: x has shape (); it needs (d)",
     ),
     "an axis": (lambda: nkt.softmax(X, 3), "softmax: x has shape (2, 3, 10); it has no axis dim=3"),
+    "no axis": (
+        lambda: nkt.softmax(X, None),  # pyright: ignore
+        "softmax: x has shape (2, 3, 10); it has no axis dim=None",
+    ),
     "a gate": (lambda: nkt.swiglu(X, Y), "swiglu: up has shape (2, 3, 8); it needs (2, 3, 10)"),
     "halves": (
         lambda: nkt.swiglu(torch.zeros(2, 3)),
@@ -281,6 +294,14 @@ CALLS = {
         lambda: nkt.cross_entropy(X, T, label_smoothing=2.0),
         "cross_entropy: label_smoothing=2.0; write 0 to 1",
     ),
+    "smoothing that is no number": (
+        lambda: nkt.cross_entropy(X, T, label_smoothing="much"),  # pyright: ignore
+        "cross_entropy: label_smoothing='much' is no number",
+    ),
+    "no ignored target": (
+        lambda: nkt.cross_entropy(X, T, ignore_index=None),  # pyright: ignore
+        "cross_entropy: ignore_index=None is no number",
+    ),
     "an ignored target": (
         lambda: nkt.linear_cross_entropy(X, X[0], T, ignore_index=2**31),
         "linear_cross_entropy: ignore_index=2147483648; it is at most 2^24 either way",
@@ -300,6 +321,10 @@ CALLS = {
     "a table": (
         lambda: nkt.rotary(X, torch.zeros(4, 5), torch.zeros(4, 5)),
         "rotary: cos has shape (4, 5); it needs (3, 5)",
+    ),
+    "a table of all and one of halves": (
+        lambda: nkt.rotary(torch.zeros(2, 2, 8), torch.zeros(2, 8), torch.zeros(2, 4)),
+        "rotary: cos has shape (2, 8); it needs (2, 4)",
     ),
 }  # fmt: skip
 

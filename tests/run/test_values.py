@@ -62,6 +62,8 @@ def test_sums_of_32_bits_wrap(rows: int) -> None:
     out = empty((rows,), "i32")
     run_text(body, [out], rows=rows)
     assert out.data.tolist() == [4] * rows
+
+
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp8e4nv"])
 def test_one_number_is_an_array(dtype: str) -> None:
     found = to_device(np.array(1.5), dtype).to_float64()

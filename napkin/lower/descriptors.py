@@ -120,11 +120,13 @@ def _aligned(first: Node, axis: str, tiles: Mapping[str, int]) -> bool:
 def served(program: Program, sizes: Mapping[str, int]) -> bool:
     """Whether descriptors serve every row-major tensor of these sizes that they may."""
     items = items_of(program)
-    strides = {t: contiguous([sizes[a] for a in axes]) for t, axes in tensors_of(program).items()}
+    strides = {
+        t: contiguous([sizes[a] for a in axes]) for t, axes in served_tensors(program).items()
+    }
     return all(fits(s, items[t]) for t, s in strides.items())
 
 
-def tensors_of(program: Program) -> dict[str, tuple[str, ...]]:
+def served_tensors(program: Program) -> dict[str, tuple[str, ...]]:
     """The tensors that descriptors may serve, with their axes in memory order."""
     read = {tensor_of(leaf): axes for leaf, axes in program.boxed.items()}
     return {**read, **program.stores, **program.adds}
@@ -134,7 +136,7 @@ def items_of(program: Program) -> dict[str, int]:
     """The bytes of a value of each of these tensors."""
     stored = {o.name: item_bytes(o.node) for o in program.kernel.outputs}
     found = {tensor_of(leaf): item_bytes(leaf) for leaf in program.boxed} | stored
-    return {t: found[t] for t in tensors_of(program)}
+    return {t: found[t] for t in served_tensors(program)}
 
 
 def lines(program: Program) -> dict[Node, tuple[str, ...]]:

@@ -9,7 +9,7 @@ from napkin.algebra.terms import rounded_alike
 from napkin.ir.node import postorder
 from napkin.ir.taking import own_axes, taken_of
 from napkin.lower.box_loops import rising
-from napkin.lower.descriptors import items_of, tensors_of
+from napkin.lower.descriptors import items_of, served_tensors
 from napkin.lower.divisibility import rows, tensor_axes
 from napkin.lower.launch import Argument, Entry
 from napkin.lower.program import Program
@@ -87,7 +87,7 @@ def entry_of(arguments: tuple[Argument, ...], program: Program) -> Entry:
         kernel.whole,
         kernel.splits,
         kernel.ragged,
-        tensors_of(program),
+        served_tensors(program),
         items_of(program),
         kernel.streamed,
         contracts=not _rounds_alike(program),

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -13,6 +15,7 @@ from napkin.diagram.library import load
 from napkin.gradient.gradient import backward
 from napkin.gradient.training_pair import backward_with
 from napkin.lower.warpgroups.resources import register_budget, registers_of
+from napkin.machine.machines import Machine
 from napkin.plan.derive import memo_of
 from napkin.plan.fitting import job_of
 from napkin.plan.keeping import Pairs
@@ -21,7 +24,7 @@ from napkin.plan.ranked import ranked, setting, with_choices
 from napkin.plan.text import plan_text
 from napkin.run.compile import allocations
 from napkin.run.recipe import recipe_of
-from napkin.settings.specialised import best_specialised, cta_of
+from napkin.settings.specialised import best_specialised, cta_of, that_run
 
 SIZES = {"b": 1, "h": 32, "q": 4096, "x": 4096, "d": 128}
 
@@ -187,6 +190,28 @@ def test_shared_memory_of_causal_kernels_is_at_most_as_estimated() -> None:
     (taken,) = allocations([job_of(k, sizes, "sm_90")])
     assert isinstance(taken, int)
     assert k.operand_bytes < taken <= k.shared_bytes < k.operand_bytes + 512
+
+
+def test_shared_memory_of_what_warps_pass_each_other_is_counted() -> None:
+    """Of many tensors and barriers, that is more than attention passes."""
+    sizes = {"b": 1, "h": 64, "q": 4096, "x": 4096, "d": 64}
+    back = nk.gradient(load("causal_attention").weave("b h"))
+    plan = nk.derive(back, on="h100", sizes=sizes, dtype="bf16")
+    found = [k for k in plan.launched.kernels if k.schedule.warpgroups]
+    assert found
+    for k in found:
+        (taken,) = allocations([job_of(k, sizes, "sm_90")])
+        assert isinstance(taken, int)
+        assert taken <= k.shared_bytes <= taken + 64
+
+
+def test_a_choice_without_room_for_what_its_warps_pass_is_not_taken() -> None:
+    found = best_specialised(planned().kernels[0].choice, "bf16", planned().machine)
+    assert found is not None
+
+    for room in (found.shared, found.shared - 1):
+        kept = that_run([found], cast(Machine, SimpleNamespace(shared_per_block=room)))
+        assert [c.shared for c in kept] == [found.shared] * (room == found.shared)
 
 
 def test_a_choice_has_the_tiles_of_all_its_groups() -> None:

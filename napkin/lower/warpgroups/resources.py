@@ -7,14 +7,18 @@ import math
 
 from napkin.ir.node import Node
 from napkin.lower.descriptors import ITEM, item_bytes
+from napkin.lower.launch import LANES
 from napkin.lower.warpgroups.cta import SpecialisedCta, reads
 
 BARRIER, FLOAT = 8, 4
 """Bytes of a barrier, and of what is computed."""
 
 PASSED = 256
-"""Bytes, at most for the kernels of `diagrams/`, in which a block's first warps pass what they know
-to the others, with what says which of them runs what, and what aligns barriers."""
+"""Bytes that are counted, at least, for what a block's first warps pass to the others, with what
+says which of them runs what, and what aligns barriers: attention passes as many."""
+
+ALIGNED = 16
+"""Bytes of whose multiples each array of barriers begins at one."""
 
 THREADS = 128
 """Threads of a warpgroup."""
@@ -54,9 +58,14 @@ def _crossing(cta: SpecialisedCta) -> int:
     return cta.stages * cta.groups * rows * ITEM + FLOAT * sums
 
 
-def shared_of(cta: SpecialisedCta) -> int:
-    """Bytes of shared memory of one block, about: to the byte but for `PASSED`."""
-    return box_bytes(cta) + _beside(cta) + _across(cta) + _barriers(cta) * BARRIER + PASSED
+def shared_of(cta: SpecialisedCta, passed: int = 0) -> int:
+    """Bytes of shared memory of one block: at most, where what its warps pass each other is known
+    (`napkin.lower.parameters.Written`), of which `PASSED` are counted else."""
+    arrays = _barriers(cta)
+    beside = passed + THREADS // LANES * cta.groups  # and a byte for each warp that waits for work
+    beside += ALIGNED + BARRIER * sum(n % 2 for n in arrays)
+    barriers = BARRIER * sum(arrays)
+    return box_bytes(cta) + _beside(cta) + _across(cta) + barriers + max(PASSED, beside)
 
 
 def _beside(cta: SpecialisedCta) -> int:
@@ -74,14 +83,15 @@ def _across(cta: SpecialisedCta) -> int:
     return cta.groups * each * len(cta.every_across)
 
 
-def _barriers(cta: SpecialisedCta) -> int:
-    """Barriers of one block: for every place one that says that it is full, and of what is streamed
-    one that says that it is read; where chunks are only added up, one for all tensors, and in
-    ping-pong, one for each group."""
+def _barriers(cta: SpecialisedCta) -> list[int]:
+    """Barriers of one block, array by array: for every place one that says that it is full, and of
+    what is streamed one that says that it is read; where chunks are only added up, one for all
+    tensors, and in ping-pong, one for each group."""
+    places = [cta.stages, cta.stages]
     if cta.sums:
-        return 2 * cta.stages + (cta.groups if cta.ping_pong else 0)
-    crossing = (2 * cta.stages * cta.groups + 3) * len(cta.crossing)
-    return cta.groups * len(cta.held) + 2 * cta.stages * len(cta.streamed) + crossing
+        return [*places, cta.groups] if cta.ping_pong else places
+    crossing = [n * cta.groups for n in places] + [1, 1, 1]
+    return [cta.groups] * len(cta.held) + places * len(cta.streamed) + crossing * len(cta.crossing)
 
 
 def registers(groups: int) -> int:

@@ -9,6 +9,7 @@ from napkin.ir.node import Node
 from napkin.lower.descriptors import ITEM, item_bytes
 from napkin.lower.launch import LANES
 from napkin.lower.warpgroups.cta import SpecialisedCta, reads
+from napkin.target import LINE
 
 BARRIER, FLOAT = 8, 4
 """Bytes of a barrier, and of what is computed."""
@@ -18,7 +19,7 @@ PASSED = 256
 says which of them runs what, and what aligns barriers: attention passes as many."""
 
 ALIGNED = 16
-"""Bytes of whose multiples each array of barriers begins at one."""
+"""Bytes: arrays of barriers begin at multiples of so many. Boxes begin at multiples of `LINE`."""
 
 THREADS = 128
 """Threads of a warpgroup."""
@@ -44,10 +45,14 @@ def box_bytes(cta: SpecialisedCta) -> int:
         values = math.prod(tiles[a] for a in program.boxes[leaf])
         own = cta.groups if cta.own(leaf) else 1
         found += own * (cta.stages if leaf in cta.streamed else 1) * values * item_bytes(leaf)
-    for tensor, axes in program.stores.items():
-        if tensor not in cta.vacated:
-            found += cta.groups * math.prod(tiles[a] for a in axes) * ITEM
-    return found + _crossing(cta)
+    return found + sum(_stored(cta)) + _crossing(cta)
+
+
+def _stored(cta: SpecialisedCta) -> list[int]:
+    """Bytes of the boxes of each result that has room of its own."""
+    tiles, stores = cta.program.tiles, cta.program.stores
+    own = [axes for tensor, axes in stores.items() if tensor not in cta.vacated]
+    return [cta.groups * math.prod(tiles[a] for a in axes) * ITEM for axes in own]
 
 
 def _crossing(cta: SpecialisedCta) -> int:
@@ -61,26 +66,27 @@ def _crossing(cta: SpecialisedCta) -> int:
 def shared_of(cta: SpecialisedCta, passed: int = 0) -> int:
     """Bytes of shared memory of one block: at most, where what its warps pass each other is known
     (`napkin.lower.parameters.Written`), of which `PASSED` are counted else."""
-    arrays = _barriers(cta)
-    beside = passed + THREADS // LANES * cta.groups  # and a byte for each warp that waits for work
-    beside += ALIGNED + BARRIER * sum(n % 2 for n in arrays)
-    barriers = BARRIER * sum(arrays)
-    return box_bytes(cta) + _beside(cta) + _across(cta) + barriers + max(PASSED, beside)
+    arrays, lines = _barriers(cta), [*_beside(cta), *_across(cta)]
+    behind = any(n < passed for n in (*lines, *_stored(cta)))  # larger ones come first
+    rest = passed + THREADS // LANES * cta.groups  # and a byte for each warp that waits for work
+    rest += LINE if behind else ALIGNED
+    rest += BARRIER * sum(n % 2 for n in arrays)
+    return box_bytes(cta) + sum(lines) + BARRIER * sum(arrays) + max(PASSED, rest)
 
 
-def _beside(cta: SpecialisedCta) -> int:
-    """Bytes of what comes beside boxes."""
-    found = 0
+def _beside(cta: SpecialisedCta) -> list[int]:
+    """Bytes of each tensor that comes beside boxes."""
+    found = list[int]()
     for leaf in cta.program.beside:
         values = cta.program.span(cta.program.shape(leaf)) * (cta.groups if cta.own(leaf) else 1)
-        found += cta.stages * values * item_bytes(leaf)
+        found.append(cta.stages * values * item_bytes(leaf))
     return found
 
 
-def _across(cta: SpecialisedCta) -> int:
-    """Bytes of what has one value for each column."""
-    each = FLOAT * cta.program.extent(cta.columns[0])
-    return cta.groups * each * len(cta.every_across)
+def _across(cta: SpecialisedCta) -> list[int]:
+    """Bytes of each term that has one value for each column."""
+    terms = cta.every_across
+    return [cta.groups * FLOAT * cta.program.extent(cta.columns[0])] * len(terms)
 
 
 def _barriers(cta: SpecialisedCta) -> list[int]:

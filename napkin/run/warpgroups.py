@@ -88,6 +88,7 @@ class Barrier:
 
     def __init__(self, among: threading.Condition) -> None:
         self.among, self.count, self.left, self.bytes, self.phase = among, 0, 0, 0, 0
+        self.place = Memory(np.zeros(1), BY_NAME["i64"])
         self.coming: list[tuple[Memory, np.ndarray, int]] = []
 
     def passed(self, phase: int) -> bool:
@@ -196,6 +197,7 @@ class _Run:
 
     def _init(self, barrier: Barrier, count: int) -> None:
         barrier.count = barrier.left = count
+        barrier.place.store(count)
 
     def _expect(self, barrier: Barrier, count: int) -> None:
         with self.condition:
@@ -218,6 +220,7 @@ class _Run:
         values = np.zeros(box.sizes, np.float32)
         values[inside] = _numbers(box.array, where)
         self._count(box.name, "read", values[inside].size, box.array)
+        barrier.place.fenced()
         into.fenced()
         into.values[...] = np.nan
         with self.condition:

@@ -101,6 +101,7 @@ def kernel(X, Y, START: gl.constexpr):
     ring = gl.allocate_shared_memory(X.dtype, [2, 8], X.layout)
     full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     mbarrier.init(full.index(0), count=1)
+    fence_async_shared()
     mbarrier.expect(full.index(0), 16)
     tma.async_load(X, [START], full.index(0), ring.index(0))
     mbarrier.wait(full.index(0), 0)
@@ -132,10 +133,14 @@ def test_a_box_that_is_not_waited_for_is_not_there() -> None:
     assert np.isnan(copied(broken)).all()
 
 
-def test_a_copy_of_what_is_stored_before_a_fence_ends_the_run() -> None:
-    broken = BOXES.replace("    fence_async_shared()\n", "")
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_copy_of_what_is_stored_before_a_fence_ends_the_run(which: int) -> None:
+    """Of a barrier that begins, too."""
+    parts = BOXES.split("    fence_async_shared()\n")
+    assert len(parts) == 3
+    joined = parts[: which + 1], parts[which + 1 :]
     with pytest.raises(KernelError, match="before a fence"):
-        copied(broken)
+        copied("    fence_async_shared()\n".join(map("".join, joined)))
 
 
 def test_a_copy_that_is_not_waited_for_leaves_nothing() -> None:

@@ -23,7 +23,7 @@ from napkin.plan.keeping import Pairs
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import ranked, setting, with_choices
 from napkin.plan.text import plan_text
-from napkin.run.compile import allocations
+from napkin.run.compile import Resources, allocations, resources_many
 from napkin.run.recipe import recipe_of
 from napkin.settings.specialised import best_specialised, cta_of, every_specialised, that_run
 
@@ -218,6 +218,28 @@ def test_shared_memory_of_what_warps_pass_each_other_is_counted(diagram: Diagram
         (taken,) = allocations([job_of(k, sizes, "sm_90")])
         assert isinstance(taken, int)
         assert taken <= k.shared_bytes <= taken + 64
+
+
+@nk.diagram("h q d, h x d, h x d, q x:bool -> h q d")
+def masked(Q, K, V, M):
+    S = nk.where(M, nk.contract(Q, K, over="d") * 0.2, -1e30)
+    return nk.contract(nk.softmax(S, over="x"), V, over="x")
+
+
+@nk.diagram("h q d, h x d, h x d, h q x -> h q d")
+def biased(Q, K, V, B):
+    return nk.contract(nk.softmax(nk.contract(Q, K, over="d") * 0.2 + B, over="x"), V, over="x")
+
+
+@pytest.mark.parametrize("diagram", [masked, biased], ids=lambda d: d.name)
+def test_a_value_that_is_read_for_each_score_takes_registers(diagram: Diagram) -> None:
+    sizes = {"h": 64, "q": 4096, "x": 4096, "d": 64}
+    plan = nk.derive(diagram, on="h100", sizes=sizes, dtype="bf16")
+    (k,) = plan.kernels
+    every = [*every_specialised(k.choice, plan.dtype, plan.machine)]
+    assert {c.schedule.warpgroups for c in every} == {2, 3}
+    found = resources_many([job_of(replace(k, choice=c), sizes, "sm_90") for c in every])
+    assert [r.spills for r in found if isinstance(r, Resources)] == [0] * len(every)
 
 
 def test_a_choice_without_room_for_what_its_warps_pass_is_not_taken() -> None:

@@ -23,10 +23,12 @@ class Written:
     Attributes:
         source: the text of the function (and of helpers it needs), without imports.
         entry: what a launch needs to know.
+        passed: bytes in which a block's first warps pass what they know to its others.
     """
 
     source: str
     entry: Entry
+    passed: int = 0
 
 
 def passed(read: Collection[str], scope: Scope) -> tuple[Argument, ...]:

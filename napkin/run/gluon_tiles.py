@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from napkin.run.formats import CODED, decode, encode
+from napkin.run.worker import KernelError
 
 
 class Type:
@@ -62,31 +63,62 @@ def tile(x: Any) -> Any:
     return np.asarray(x).view(Tile)
 
 
-class Memory:
-    """A part of shared memory."""
+Stored = dict[int, list[np.ndarray]]
+"""Parts of shared memory, by the thread that has stored there."""
 
-    def __init__(self, values: np.ndarray, dtype: Type) -> None:
+
+class Memory:
+    """A part of shared memory.
+
+    Attributes:
+        unfenced: what each thread has stored to all of it since its last fence.
+    """
+
+    def __init__(self, values: np.ndarray, dtype: Type, unfenced: Stored | None = None) -> None:
         self.values, self.dtype = values, dtype
+        self.unfenced: Stored = {} if unfenced is None else unfenced
+
+    def _part(self, values: np.ndarray) -> Memory:
+        return Memory(values, self.dtype, self.unfenced)
 
     def index(self, at: int) -> Memory:
-        return Memory(self.values[int(at)], self.dtype)
+        return self._part(self.values[int(at)])
 
     def reshape(self, shape: Sequence[int]) -> Memory:
-        return Memory(self.values.reshape(shape), self.dtype)
+        return self._part(self.values.reshape(shape))
 
     def permute(self, order: Sequence[int]) -> Memory:
-        return Memory(self.values.transpose(order), self.dtype)
+        return self._part(self.values.transpose(order))
 
     def slice(self, start: int, length: int, dim: int = 0) -> Memory:
         own = [slice(None)] * self.values.ndim
         own[dim] = slice(start, start + length)
-        return Memory(self.values[tuple(own)], self.dtype)
+        return self._part(self.values[tuple(own)])
 
     def load(self, layout: Any) -> Tile:
         return tile(self.values.copy())
 
     def store(self, value: Any) -> None:
         self.values[...] = value
+        self.unfenced.setdefault(threading.get_ident(), []).append(self.values)
+        _flight.stored.append(self.unfenced)
+
+    def fenced(self) -> None:
+        """Check that copies and products see what threads have stored here.
+
+        Raises:
+            KernelError: some thread has made no fence since.
+        """
+        stored = [values for each in tuple(self.unfenced.values()) for values in tuple(each)]
+        if any(np.shares_memory(self.values, values) for values in stored):
+            raise KernelError("a copy or a product reads what was stored before a fence")
+
+
+def fence() -> None:
+    """What this thread has stored, seen by copies and products."""
+    for unfenced in _flight.stored:
+        unfenced.pop(threading.get_ident(), None)
+    _flight.stored.clear()
 
 
 class Pending:
@@ -105,10 +137,11 @@ class Pending:
 
 
 class _Flight(threading.local):
-    """The products of one warpgroup that are under way, in order."""
+    """The products of one warpgroup that are under way, in order, and where it has stored."""
 
     def __init__(self) -> None:
         self.products: list[Pending] = []
+        self.stored: list[Stored] = []
 
 
 _flight = _Flight()
@@ -188,6 +221,9 @@ class Spelled(ast.NodeTransformer):
 
 def multiply(left: Any, right: Memory, start: Any, use_acc: bool = True, **_: Any) -> Pending:
     """A product, begun."""
+    for side in (left, right):
+        if isinstance(side, Memory):
+            side.fenced()
     made = Pending(left, right, start if use_acc else None)
     _flight.products.append(made)
     return made

@@ -1,11 +1,13 @@
 """Kernels of warpgroups run on the CPU: Gluon's language in numpy, a thread for each part.
 
 Triton interprets no Gluon. What the generated kernels use of it is little, and stands here: tiles
-are numpy arrays without layouts, shared memory is poisoned before it is written, a copy into it
-arrives when its barrier says so, and a product is made when it is waited for, in the order in which
-they began, from what shared memory holds then; so is a copy out of it. So a place in a ring that is
-given back or stored to too early, or read before it is full, shows in the values, and a barrier
-that nobody reaches ends the run.
+are numpy arrays without layouts, shared memory is poisoned before it is written, and again where a
+copy into it begins, which arrives when its barrier is waited for. A product is made when it is
+waited for, in the order in which they began, from what shared memory holds then; so is a copy out
+of it. So a place in a ring that is given back or stored to too early, or read before it is full,
+shows in the values. A barrier that nobody reaches ends the run, and so does what a GPU takes ill or
+leaves open: an address outside its tensor, a box that begins at no multiple of 16 bytes, and
+numbers stored to shared memory that a copy or a product reads before a fence.
 Bytes are counted as in Triton's interpreter: those of every value inside a tensor that is copied,
 loaded or stored.
 """
@@ -22,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from napkin.lower.launch import ROW_BYTES
 from napkin.run.arrays import Descriptor, DeviceArray
 from napkin.run.formats import CODED, decode, encode
 from napkin.run.gluon_tiles import (
@@ -31,6 +34,7 @@ from napkin.run.gluon_tiles import (
     Memory,
     Spelled,
     Type,
+    fence,
     multiply,
     tile,
     waited,
@@ -84,8 +88,21 @@ class Barrier:
 
     def __init__(self, among: threading.Condition) -> None:
         self.among, self.count, self.left, self.bytes, self.phase = among, 0, 0, 0, 0
+        self.place = Memory(np.zeros(1), BY_NAME["i64"])
+        self.coming: list[tuple[Memory, np.ndarray, int]] = []
+
+    def passed(self, phase: int) -> bool:
+        """Whether a phase has ended, when the copies that were asked for are there."""
+        for into, values, count in self.coming:
+            into.values[...] = values.reshape(into.values.shape)
+            self.bytes -= count
+        if self.coming:
+            self.coming.clear()
+            self.changed()
+        return self.phase != phase
 
     def changed(self) -> None:
+        """A phase ends, if nothing is left of it."""
         if self.left == 0 and self.bytes == 0:
             self.phase ^= 1
             self.left = self.count
@@ -130,7 +147,7 @@ class _Run:
             store_wait=self._left,
         )
         hopper = SimpleNamespace(
-            fence_async_shared=lambda: None, mbarrier=mbarrier, tma=tma,
+            fence_async_shared=fence, mbarrier=mbarrier, tma=tma,
             warpgroup_mma=multiply, warpgroup_mma_wait=waited,
         )  # fmt: skip
         self.modules = {
@@ -180,6 +197,7 @@ class _Run:
 
     def _init(self, barrier: Barrier, count: int) -> None:
         barrier.count = barrier.left = count
+        barrier.place.store(count)
 
     def _expect(self, barrier: Barrier, count: int) -> None:
         with self.condition:
@@ -194,7 +212,7 @@ class _Run:
 
     def _wait(self, barrier: Barrier, phase: int) -> None:
         with self.condition:
-            if not self.condition.wait_for(lambda: barrier.phase != phase, PATIENCE):
+            if not self.condition.wait_for(lambda: barrier.passed(phase), PATIENCE):
                 raise KernelError("a barrier is waited for that nobody reaches")
 
     def _load_box(self, box: TmaBox, corner: Sequence[int], barrier: Barrier, into: Memory) -> None:
@@ -202,13 +220,16 @@ class _Run:
         values = np.zeros(box.sizes, np.float32)
         values[inside] = _numbers(box.array, where)
         self._count(box.name, "read", values[inside].size, box.array)
-        into.values[...] = values.reshape(into.values.shape)
+        barrier.place.fenced()
+        into.fenced()
+        into.values[...] = np.nan
         with self.condition:
-            barrier.bytes -= values.size * box.array.itemsize
-            barrier.changed()
+            barrier.coming.append((into, values, values.size * box.array.itemsize))
+            self.condition.notify_all()
 
-    def _leave(self, *box: Any) -> None:
-        vars(self.own).setdefault("leaving", []).append(box)
+    def _leave(self, adds: bool, box: TmaBox, corner: Sequence[int], source: Memory) -> None:
+        source.fenced()
+        vars(self.own).setdefault("leaving", []).append((adds, box, corner, source))
 
     def _left(self, outstanding: int) -> None:
         leaving: list[Any] = vars(self.own).get("leaving", [])
@@ -227,16 +248,17 @@ class _Run:
 
     def _load(self, at: Pointer, mask: Any = True, other: Any = 0) -> Any:
         offsets, live = np.broadcast_arrays(np.asarray(at.at), np.asarray(mask))
-        flat = _flat(at.array)
         self._count(at.name, "read", int(live.sum()), at.array)
         found = np.full(offsets.shape, other, at.dtype.holds)
-        found[live] = at.dtype.rounded(_decoded(flat[offsets[live]], at.array))
+        found[live] = at.dtype.rounded(
+            _decoded(_flat(at.array)[_inside(at, offsets[live])], at.array)
+        )
         return tile(found)
 
     def _store(self, at: Pointer, value: Any, mask: Any = True) -> None:
         offsets, live, values = np.broadcast_arrays(np.asarray(at.at), np.asarray(mask), value)
         self._count(at.name, "write", int(live.sum()), at.array)
-        _flat(at.array)[offsets[live]] = _bits(values[live], at.array)
+        _flat(at.array)[_inside(at, offsets[live])] = _bits(values[live], at.array)
 
     def _count(self, name: str, direction: str, values: int, array: DeviceArray) -> None:
         with self.condition:
@@ -267,6 +289,8 @@ class _Run:
 
 def _cut(box: TmaBox, corner: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """The part of a tensor that a box covers, and of the box what lies inside."""
+    if int(corner[-1]) * box.array.itemsize % ROW_BYTES:
+        raise KernelError(f"a box of {box.name} begins at no multiple of {ROW_BYTES} bytes")
     where: list[slice] = []
     inside: list[slice] = []
     for at, n, size in zip(corner, box.sizes, box.array.shape, strict=True):
@@ -294,3 +318,10 @@ def _flat(array: DeviceArray) -> np.ndarray:
     """The memory behind an array, by the distance from its first value."""
     reach = 1 + sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
     return np.lib.stride_tricks.as_strided(array.data, (reach,), (array.itemsize,))
+
+
+def _inside(at: Pointer, offsets: np.ndarray) -> np.ndarray:
+    """Distances from the first value, of which none is past either end."""
+    if offsets.size and not 0 <= offsets.min() <= offsets.max() < _flat(at.array).size:
+        raise KernelError(f"an address lies outside {at.name}")
+    return offsets

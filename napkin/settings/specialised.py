@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -77,7 +77,7 @@ def best_specialised(alone: Choice, dtype: str, machine: Machine) -> Choice | No
         most *= LEVEL
     for found in specialised_choices(alone.kernel, alone.sizes, dtype, machine):
         found.sort(key=lambda c: c.rank)
-        return next((c for c in found if c.time.seconds < most and _writes(c)), None)
+        return next(that_run((c for c in found if c.time.seconds < most), machine), None)
     return None
 
 
@@ -100,7 +100,7 @@ def every_specialised(alone: Choice, dtype: str, machine: Machine) -> Iterator[C
     ]
     sums = [c for c in found if not c.run.chained]
     found += [c.under(swizzle=n) for c in sums for n in BLOCKS if n != c.schedule.swizzle]
-    yield from filter(_writes, sorted(found, key=lambda c: c.rank))
+    yield from that_run(sorted(found, key=lambda c: c.rank), machine)
 
 
 def _may(alone: Choice, dtype: str, machine: Machine) -> bool:
@@ -208,10 +208,14 @@ def written(choice: Choice) -> Written:
     return write_cta(cta_of(choice))
 
 
-def _writes(choice: Choice) -> bool:
-    """Whether Gluon has all that the kernel needs."""
-    try:
-        written(choice)
-    except Refusal:
-        return False
-    return True
+def that_run(found: Iterable[Choice], machine: Machine) -> Iterator[Choice]:
+    """Those of some choices whose kernels Gluon has all for, and that fit with what their warps
+    pass to each other."""
+    for choice in found:
+        try:
+            passed = written(choice).passed
+        except Refusal:
+            continue
+        shared = shared_of(cta_of(choice), passed)
+        if shared <= machine.shared_per_block:
+            yield replace(choice, shared=shared)

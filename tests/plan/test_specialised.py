@@ -4,24 +4,28 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 import napkin as nk
 from napkin.check.verdict import check
+from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.gradient.gradient import backward
 from napkin.gradient.training_pair import backward_with
 from napkin.lower.warpgroups.resources import register_budget, registers_of
+from napkin.machine.machines import Machine
 from napkin.plan.derive import memo_of
 from napkin.plan.fitting import job_of
 from napkin.plan.keeping import Pairs
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import ranked, setting, with_choices
 from napkin.plan.text import plan_text
-from napkin.run.compile import allocations
+from napkin.run.compile import Resources, allocations, resources_many
 from napkin.run.recipe import recipe_of
-from napkin.settings.specialised import best_specialised, cta_of
+from napkin.settings.specialised import best_specialised, cta_of, every_specialised, that_run
 
 SIZES = {"b": 1, "h": 32, "q": 4096, "x": 4096, "d": 128}
 
@@ -187,6 +191,64 @@ def test_shared_memory_of_causal_kernels_is_at_most_as_estimated() -> None:
     (taken,) = allocations([job_of(k, sizes, "sm_90")])
     assert isinstance(taken, int)
     assert k.operand_bytes < taken <= k.shared_bytes < k.operand_bytes + 512
+
+
+@nk.diagram("h q d, h x d, h x e -> h q e, h q, h q, h q")
+def summed_up(Q, K, V):
+    """Results of one value a row leave in boxes smaller than what warps pass each other."""
+    S = nk.contract(Q, K, over="d") * 0.2
+    sums = (nk.reduce(x, "sum", over="x") for x in (S * S, nk.tanh(S)))
+    return nk.contract(nk.softmax(S, over="x"), V, over="x"), nk.reduce(S, "max", over="x"), *sums
+
+
+@pytest.mark.parametrize(
+    "diagram", [nk.gradient(load("causal_attention").weave("h")), summed_up], ids=lambda d: d.name
+)
+def test_shared_memory_of_what_warps_pass_each_other_is_counted(diagram: Diagram) -> None:
+    """Of many tensors and barriers, that is more than attention passes."""
+    sizes = dict.fromkeys(diagram.axes, 64) | {"q": 4096, "x": 4096}
+    plan = nk.derive(diagram, on="h100", sizes=sizes, dtype="bf16")
+    every = [
+        replace(k, choice=c)
+        for k in plan.kernels
+        for c in every_specialised(k.choice, plan.dtype, plan.machine)
+    ]
+    assert every
+    for k in every:
+        (taken,) = allocations([job_of(k, sizes, "sm_90")])
+        assert isinstance(taken, int)
+        assert taken <= k.shared_bytes <= taken + 64
+
+
+@nk.diagram("h q d, h x d, h x d, q x:bool -> h q d")
+def masked(Q, K, V, M):
+    S = nk.where(M, nk.contract(Q, K, over="d") * 0.2, -1e30)
+    return nk.contract(nk.softmax(S, over="x"), V, over="x")
+
+
+@nk.diagram("h q d, h x d, h x d, h q x -> h q d")
+def biased(Q, K, V, B):
+    return nk.contract(nk.softmax(nk.contract(Q, K, over="d") * 0.2 + B, over="x"), V, over="x")
+
+
+@pytest.mark.parametrize("diagram", [masked, biased], ids=lambda d: d.name)
+def test_a_value_that_is_read_for_each_score_takes_registers(diagram: Diagram) -> None:
+    sizes = {"h": 64, "q": 4096, "x": 4096, "d": 64}
+    plan = nk.derive(diagram, on="h100", sizes=sizes, dtype="bf16")
+    (k,) = plan.kernels
+    every = [*every_specialised(k.choice, plan.dtype, plan.machine)]
+    assert {c.schedule.warpgroups for c in every} == {2, 3}
+    found = resources_many([job_of(replace(k, choice=c), sizes, "sm_90") for c in every])
+    assert [r.spills for r in found if isinstance(r, Resources)] == [0] * len(every)
+
+
+def test_a_choice_without_room_for_what_its_warps_pass_is_not_taken() -> None:
+    found = best_specialised(planned().kernels[0].choice, "bf16", planned().machine)
+    assert found is not None
+
+    for room in (found.shared, found.shared - 1):
+        kept = that_run([found], cast(Machine, SimpleNamespace(shared_per_block=room)))
+        assert [c.shared for c in kept] == [found.shared] * (room == found.shared)
 
 
 def test_a_choice_has_the_tiles_of_all_its_groups() -> None:

@@ -60,9 +60,8 @@ def _crossing(r: Rings, x: Crossed) -> list[ast.stmt]:
     shape = [places, *(scope.extent(d) for d in x.product.spans[0])]
     layout = r.lang("NVMMASharedLayout", LINE, 8 * ITEM, 2)
     dtype = sx.name(f"{scope.ring(tensor_of(x.product.sides[1][0]))}.dtype")
-    room = r.lang("allocate_shared_memory", dtype, sx.tuple_of(shape), layout)
     return [
-        sx.assign(scope.ring(rows), room),
+        r.room(scope.ring(rows), dtype, shape, layout),
         *r.barriers(scope.full(rows), places, 1),
         *r.barriers(scope.free(rows), places, groups - 1),
         r.ring(x.tensor, 1, in_box(r.program.adds[x.tensor], r.program.tiles)),

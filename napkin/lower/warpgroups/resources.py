@@ -7,14 +7,19 @@ import math
 
 from napkin.ir.node import Node
 from napkin.lower.descriptors import ITEM, item_bytes
+from napkin.lower.launch import LANES
 from napkin.lower.warpgroups.cta import SpecialisedCta, reads
+from napkin.target import LINE
 
 BARRIER, FLOAT = 8, 4
 """Bytes of a barrier, and of what is computed."""
 
 PASSED = 256
-"""Bytes, at most for the kernels of `diagrams/`, in which a block's first warps pass what they know
-to the others, with what says which of them runs what, and what aligns barriers."""
+"""Bytes that are counted, at least, for what a block's first warps pass to the others, with what
+says which of them runs what, and what aligns barriers: attention passes as many."""
+
+ALIGNED = 16
+"""Bytes: arrays of barriers begin at multiples of so many. Boxes begin at multiples of `LINE`."""
 
 THREADS = 128
 """Threads of a warpgroup."""
@@ -40,10 +45,14 @@ def box_bytes(cta: SpecialisedCta) -> int:
         values = math.prod(tiles[a] for a in program.boxes[leaf])
         own = cta.groups if cta.own(leaf) else 1
         found += own * (cta.stages if leaf in cta.streamed else 1) * values * item_bytes(leaf)
-    for tensor, axes in program.stores.items():
-        if tensor not in cta.vacated:
-            found += cta.groups * math.prod(tiles[a] for a in axes) * ITEM
-    return found + _crossing(cta)
+    return found + sum(_stored(cta)) + _crossing(cta)
+
+
+def _stored(cta: SpecialisedCta) -> list[int]:
+    """Bytes of the boxes of each result that has room of its own."""
+    tiles, stores = cta.program.tiles, cta.program.stores
+    own = [axes for tensor, axes in stores.items() if tensor not in cta.vacated]
+    return [cta.groups * math.prod(tiles[a] for a in axes) * ITEM for axes in own]
 
 
 def _crossing(cta: SpecialisedCta) -> int:
@@ -54,34 +63,41 @@ def _crossing(cta: SpecialisedCta) -> int:
     return cta.stages * cta.groups * rows * ITEM + FLOAT * sums
 
 
-def shared_of(cta: SpecialisedCta) -> int:
-    """Bytes of shared memory of one block, about: to the byte but for `PASSED`."""
-    return box_bytes(cta) + _beside(cta) + _across(cta) + _barriers(cta) * BARRIER + PASSED
+def shared_of(cta: SpecialisedCta, passed: int = 0) -> int:
+    """Bytes of shared memory of one block: at most, where what its warps pass each other is known
+    (`napkin.lower.parameters.Written`), of which `PASSED` are counted else."""
+    arrays, lines = _barriers(cta), [*_beside(cta), *_across(cta)]
+    behind = any(n < passed for n in (*lines, *_stored(cta)))  # larger ones come first
+    rest = passed + THREADS // LANES * cta.groups  # and a byte for each warp that waits for work
+    rest += LINE if behind else ALIGNED
+    rest += BARRIER * sum(n % 2 for n in arrays)
+    return box_bytes(cta) + sum(lines) + BARRIER * sum(arrays) + max(PASSED, rest)
 
 
-def _beside(cta: SpecialisedCta) -> int:
-    """Bytes of what comes beside boxes."""
-    found = 0
+def _beside(cta: SpecialisedCta) -> list[int]:
+    """Bytes of each tensor that comes beside boxes."""
+    found = list[int]()
     for leaf in cta.program.beside:
         values = cta.program.span(cta.program.shape(leaf)) * (cta.groups if cta.own(leaf) else 1)
-        found += cta.stages * values * item_bytes(leaf)
+        found.append(cta.stages * values * item_bytes(leaf))
     return found
 
 
-def _across(cta: SpecialisedCta) -> int:
-    """Bytes of what has one value for each column."""
-    each = FLOAT * cta.program.extent(cta.columns[0])
-    return cta.groups * each * len(cta.every_across)
+def _across(cta: SpecialisedCta) -> list[int]:
+    """Bytes of each term that has one value for each column."""
+    terms = cta.every_across
+    return [cta.groups * FLOAT * cta.program.extent(cta.columns[0])] * len(terms)
 
 
-def _barriers(cta: SpecialisedCta) -> int:
-    """Barriers of one block: for every place one that says that it is full, and of what is streamed
-    one that says that it is read; where chunks are only added up, one for all tensors, and in
-    ping-pong, one for each group."""
+def _barriers(cta: SpecialisedCta) -> list[int]:
+    """Barriers of one block, array by array: for every place one that says that it is full, and of
+    what is streamed one that says that it is read; where chunks are only added up, one for all
+    tensors, and in ping-pong, one for each group."""
+    places = [cta.stages, cta.stages]
     if cta.sums:
-        return 2 * cta.stages + (cta.groups if cta.ping_pong else 0)
-    crossing = (2 * cta.stages * cta.groups + 3) * len(cta.crossing)
-    return cta.groups * len(cta.held) + 2 * cta.stages * len(cta.streamed) + crossing
+        return [*places, cta.groups] if cta.ping_pong else places
+    crossing = [n * cta.groups for n in places] + [1, 1, 1]
+    return [cta.groups] * len(cta.held) + places * len(cta.streamed) + crossing * len(cta.crossing)
 
 
 def registers(groups: int) -> int:
@@ -107,7 +123,9 @@ def _held(cta: SpecialisedCta, leaf: Node) -> int:
 
 def registers_of(cta: SpecialisedCta) -> int:
     """Registers of a thread: sums, or states, and the scores of a chunk as they are computed and,
-    where the next chunk's are computed beside, as they are multiplied."""
+    where the next chunk's are computed beside, as they are multiplied. What is read for each score
+    takes about half a register: with a mask or a bias, 64 x 128 scores beside 64 x 64 values in
+    three warpgroups spilled 300 to 800 bytes, and 64 x 64 none (Triton 3.9, sm_90)."""
     program = cta.program
     if cta.sums:
         products = [x.product for x in cta.sums]
@@ -122,7 +140,9 @@ def registers_of(cta: SpecialisedCta) -> int:
     scores = sum(program.span((*d.rows, *d.columns)) for d in cta.leading)
     # Parts of sums are made when the scores have become their rows.
     scores = max(scores, sum(math.prod(x.part) for x in cta.crossing))
-    rows = {x.product.spans[0] for x in delayed if cta.left}
-    kept = sum(program.span(dims) for dims in rows) * ITEM // FLOAT
+    halves = [*{x.product.spans[0] for x in delayed if cta.left}]
+    read = {n for loop in program.loops for n in reads(loop.steps.values())} - program.boxed.keys()
+    halves += [dims for dims in map(program.shape, read) if len(dims) > 1]
+    kept = sum(program.span(dims) for dims in halves) * ITEM // FLOAT
     overhead = OVERHEAD if program.kernel.visits is None else OVERHEAD_TESTS
     return (tiles + scores + kept) // THREADS + overhead

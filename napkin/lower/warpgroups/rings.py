@@ -26,9 +26,14 @@ from napkin.lower.warpgroups.gluon_scope import CtaScope
 
 
 class Rings:
-    """Writes how the boxes of a warp-specialised CTA come, and holds what writes the rest of it."""
+    """Writes how the boxes of a warp-specialised CTA come, and holds what writes the rest of it.
+
+    Attributes:
+        rank: the dimensions of what lies in shared memory, by its name.
+    """
 
     def __init__(self, cta: SpecialisedCta) -> None:
+        self.rank: dict[str, int] = {}
         self.cta, self.program, self.scope = cta, cta.program, CtaScope(cta)
         self.lang = self.scope.lang
         self.emitter = Emitter(self.program, self.scope, Registers(self.scope))
@@ -67,30 +72,34 @@ class Rings:
         """The axes of a reading's box."""
         return in_box(self.program.boxed[leaf], self.program.tiles)
 
+    def room(
+        self, name: str, dtype: Operand, shape: Sequence[Operand], layout: Operand
+    ) -> ast.stmt:
+        """Room in shared memory."""
+        self.rank[name] = len(shape)
+        made = self.lang("allocate_shared_memory", dtype, sx.tuple_of(shape), layout)
+        return sx.assign(name, made)
+
     def ring(self, name: str, count: Operand, axes: Sequence[str]) -> ast.stmt:
         """Room for so many boxes of a tensor."""
         tensor = self.scope.tensor(name)
-        shape = sx.tuple_of([count, *(self.emitter.block(a) for a in axes)])
-        names = f"{tensor}.dtype", shape, f"{tensor}.layout"
-        return sx.assign(self.scope.ring(name), self.lang("allocate_shared_memory", *names))
+        shape = [count, *(self.emitter.block(a) for a in axes)]
+        return self.room(self.scope.ring(name), f"{tensor}.dtype", shape, f"{tensor}.layout")
 
     def shared(self, n: Node) -> ast.stmt:
         """Room for a term with one value for each column, for each group."""
-        shape = sx.tuple_of([self.cta.groups, self.scope.extent(self.cta.columns[0])])
-        lists = (1, 1, 1, sx.tuple_of([0]))
-        layout = self.lang("SwizzledSharedLayout", *lists)
-        made = self.lang("allocate_shared_memory", self.lang.word("float32"), shape, layout)
-        return sx.assign(self.scope.shared(n), made)
+        shape = [self.cta.groups, self.scope.extent(self.cta.columns[0])]
+        layout = self.lang("SwizzledSharedLayout", 1, 1, 1, sx.tuple_of([0]))
+        return self.room(self.scope.shared(n), self.lang.word("float32"), shape, layout)
 
     def barriers(self, name: str, count: Operand, arrivals: int) -> list[ast.stmt]:
         """So many barriers, each of which waits for `arrivals`."""
-        shape = sx.tuple_of([count, 1])
         layout = sx.call("mbarrier.MBarrierLayout")
-        made = self.lang("allocate_shared_memory", self.lang.word("int64"), shape, layout)
+        made = self.room(name, self.lang.word("int64"), [count, 1], layout)
         place = sx.method(name, "index", self.scope.each)
         begun = ast.Expr(sx.call("mbarrier.init", place, count=arrivals))
         every = sx.loop(self.scope.each, self.lang("static_range", count), [begun])
-        return [sx.assign(name, made), every]
+        return [made, every]
 
     def view(self, leaf: Node, at: Operand) -> Expr:
         """A box as a matrix, or as a row of numbers."""

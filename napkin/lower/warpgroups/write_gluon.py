@@ -8,7 +8,7 @@ every group has read it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from napkin.lower import syntax as sx
 from napkin.lower.parameters import Written, arguments_of, entry_of, passed
@@ -23,6 +23,9 @@ from napkin.lower.warpgroups.resources import LOADING, registers
 from napkin.lower.warpgroups.rings import Rings
 from napkin.schedule import WARPS
 
+ADDRESS, NUMBER = 8, 4
+"""Bytes of an address, and of a number or where something begins."""
+
 
 def write_cta(cta: SpecialisedCta) -> Written:
     """The Gluon kernel of a warp-specialised CTA."""
@@ -36,15 +39,14 @@ def write_cta(cta: SpecialisedCta) -> Written:
         parts = chunks.first(rings), chunks.loads(rings), Rows(rings).folds()
     own = {"loads": parts[1], "rows": parts[2]}
     own |= {"adds": chunks.adds(rings)} if cta.program.adds else {}
-    return _written(rings.scope, [*first, *parts[0]], own)
+    return _written(rings, [*first, *parts[0]], own)
 
 
-def _written(
-    scope: CtaScope, first: list[ast.stmt], parts: Mapping[str, list[ast.stmt]]
-) -> Written:
+def _written(rings: Rings, first: list[ast.stmt], parts: Mapping[str, list[ast.stmt]]) -> Written:
     """The kernel whose blocks begin with `first`, and then give one warp what loads and each
     warpgroup its rows."""
-    name, lang = scope.program.kernel.name, scope.lang
+    scope, lang = rings.scope, rings.lang
+    name = scope.program.kernel.name
     fixed = {a.name for a in arguments_of(scope) if a.constexpr} | {scope.stages}
     own = {scope.warpgroup}
     bodies = {part: trimmed(body) for part, body in parts.items()}
@@ -61,7 +63,19 @@ def _written(
     arguments = passed({n for s in body for n in loaded(s)}, scope)
     texts.append(function(lang, name, {a.name: a.constexpr for a in arguments}, body))
     text = "\n\n".join([*lang.functions(read), *texts])
-    return Written(text, entry_of(arguments, scope.program))
+    handed = {n for names in given.values() for n in names} - fixed
+    return Written(text, entry_of(arguments, scope.program), _bytes(handed, rings))
+
+
+def _bytes(handed: Iterable[str], rings: Rings) -> int:
+    """Bytes of what warps are handed, each once, as Triton counts them (`getCaptureSizeAlign`): of
+    tensors and shared memory an address, of shared memory where a part of it begins, too."""
+    tensors = {a.name for a in arguments_of(rings.scope) if a.kind == "tensor"}
+    out = 0
+    for name in handed:
+        out += ADDRESS if name in tensors or name in rings.rank else NUMBER
+        out += NUMBER * rings.rank.get(name, 0)
+    return out
 
 
 def _specialised(scope: CtaScope, given: Mapping[str, list[str]]) -> ast.stmt:

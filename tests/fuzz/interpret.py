@@ -110,14 +110,18 @@ interpreting.start = _Here
 def interpret(program: Program, seed: int) -> None:
     """Raises `Found` where a plan of a program is wrong in the interpreter; of some programs, also
     where an application of a rule breaks its law."""
-    verified = seed >= KINDS and seed % VERIFIED == 3
-    with mock.patch.object(rule, "VERIFYING", rule.VERIFYING or verified):
+    with mock.patch.object(rule, "VERIFYING", rule.VERIFYING or verified(seed)):
         if SHARED <= seed < ENDS:
             import slopes  # which reads this file
 
             slopes.trained(program, seed)
         else:
             interpreted(program, seed)
+
+
+def verified(seed: int) -> bool:
+    """Whether the rules that a seed applies are held to their laws."""
+    return seed >= KINDS and seed % VERIFIED == 3
 
 
 def interpreted(program: Program, seed: int) -> None:

@@ -15,6 +15,9 @@ LIMITS = {"algebra": 20.0, "interpret": 20.0, "memory": 60.0, "compile": 120.0, 
           "gradient": 20.0}  # fmt: skip
 """Seconds for each program."""
 
+VERIFIED = 3.0
+"""How many times as long one may take whose rules are held to their laws: these are most of it."""
+
 AHEAD = {"algebra": 3, "interpret": 2, "memory": 1, "compile": 1, "gpu": 1, "gradient": 3}
 """Programs that a process is handed at once: more of what takes moments."""
 
@@ -35,6 +38,15 @@ def again(seed: int) -> tuple[int, int]:
     """The seeds of which a program and its plans are drawn."""
     many, first = divmod(seed, AGAIN)
     return first, first + many * APART
+
+
+def times(name: str, seed: int) -> float:
+    """How many times the limit of its mode a seed may take."""
+    if name != "interpret":
+        return 1.0
+    from interpret import verified
+
+    return VERIFIED if verified(again(seed)[1]) else 1.0
 
 
 def tried(mode: Mode, program: Program, seed: int) -> Failure | None:

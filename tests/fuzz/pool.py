@@ -102,6 +102,7 @@ class Pool:
         limit: seconds for each seed.
         memory: bytes of each process; 0 for no limit.
         ahead: seeds that a process is handed at once.
+        times: how many times the limit a seed may take.
     """
 
     def __init__(
@@ -111,7 +112,9 @@ class Pool:
         limit: float,
         memory: int = 6 << 30,
         ahead: int = AHEAD,
+        times: Callable[[Any], float] = lambda seed: 1.0,
     ) -> None:
+        self.times = times
         self.work, self.limit, self.memory, self.ahead = work, limit, memory, ahead
         self.context = multiprocessing.get_context("fork")
         self.workers = [self._start() for _ in range(jobs)]
@@ -203,14 +206,15 @@ class Pool:
         if not w.seeds or w.line.poll():
             return None
         taken = _cpu(w.process.pid) - w.cpu
-        if taken <= self.limit and time.monotonic() - w.begun <= IDLE * self.limit:
+        limit = self.limit * self.times(w.seeds[0])
+        if taken <= limit and time.monotonic() - w.begun <= IDLE * limit:
             return None
         seed = w.seeds.popleft()
         self._again(w, back)
         if self._slow is not None:
             self._slow.append(seed)
             return None
-        return Result(seed, Failure("timeout", f"over {self.limit:g} s"), taken)
+        return Result(seed, Failure("timeout", f"over {limit:g} s"), taken)
 
     def _again(self, w: Worker, back: deque[Any]) -> None:
         """A new process in the place of one; what that had not come to is done by others."""

@@ -14,6 +14,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -121,14 +122,15 @@ def merged(paths: list[Path]) -> int:
 
 def tried(asked: argparse.Namespace, record) -> float:
     """Tries the seeds until they are done, or the run is told to end; gives the limit of each."""
-    from modes import AHEAD, LIMITS, prepared, worker
+    from modes import AHEAD, LIMITS, prepared, times, worker
     from pool import Pool
 
     prepared(asked.mode)
     memory = 0 if asked.mode == "gpu" else 6 << 30
     limit = asked.limit or LIMITS[asked.mode]
     work = worker(asked.mode, asked.coverage)
-    pool = Pool(work, asked.jobs, limit, memory, AHEAD[asked.mode])
+    longer = partial(times, asked.mode)
+    pool = Pool(work, asked.jobs, limit, memory, AHEAD[asked.mode], longer)
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda *_: pool.stop())
     try:

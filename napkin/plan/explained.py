@@ -305,7 +305,8 @@ def _fold_lines(kernel: Kernel) -> Iterator[str]:
         yield f"for each chunk of {stream.axis}" + (f", pass {i + 1}:" if i else ":")
         for s in loop.states:
             held = "" if s.held == "fold" else f"; {s.held}"
-            yield f"  {s.name} = {text(s.step, names)} [{_list(s.axes)}] from {s.init:g}{held}"
+            start = f"{s.init:g}" if s.begin is None else text(s.begin, names)
+            yield f"  {s.name} = {text(s.step, names)} [{_list(s.axes)}] from {start}{held}"
         yield from (f"  store {e.output} = {text(e.node, names)}" for e in loop.emits)
     if stream.tails:
         yield "at the end:"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import napkin as nk
@@ -53,6 +54,24 @@ def linear(Q: Any, K: Any, V: Any) -> Any:
     return nk.contract(Q, nk.cumsum(K * V, along="t"), over="k")
 
 
+@nk.diagram("q t, q t k, t k -> q t")
+def three_states(A: Any, X: Any, Y: Any) -> Any:
+    """States of other axes, of which one lacks what groups are along."""
+    h = nk.scan(lambda h: A * h + X, 0.0, along="t")
+    products = nk.cumsum(X * Y, along="t")
+    return nk.contract(h * nk.cumsum(Y, along="t"), products, over="k")
+
+
+@nk.diagram("q t, q t:bool -> q t")
+def chosen(X: Any, M: Any) -> Any:
+    return nk.scan(lambda h: nk.where(M, h, 0.0) + X, 1.0, along="t")
+
+
+@nk.diagram("t -> t")
+def one_row(X: Any) -> Any:
+    return nk.cumsum(X, along="t")
+
+
 @nk.diagram("q t:int -> q t:int")
 def whole(X: Any) -> Any:
     return nk.cumsum(X, along="t") - X
@@ -64,6 +83,9 @@ SCANS = [
     (two_scans, {"q": 3}),
     (gated, {"h": 2, "k": 16, "v": 18}),
     (linear, {"h": 1, "k": 17, "v": 16}),
+    (three_states, {"q": 3, "k": 5}),
+    (chosen, {"q": 3}),
+    (one_row, {}),
     (whole, {"q": 2}),
 ]
 
@@ -114,6 +136,11 @@ def test_values_and_bytes_of_scans_in_parts(
     plan = nk.derive(diagram, "h100", {**sizes, "t": 400}, "fp32", parts={"t": 3})
     assert [k.name.rsplit("_", 1)[1] for k in plan.kernels] == ["parts", "begins", "scans"]
     plan.check(sizes={**sizes, "t": length}).raise_if_wrong()
+
+
+def test_parts_of_no_positions() -> None:
+    plan = nk.derive(running, "h100", {"q": 2, "t": 400}, "fp32", parts={"t": 3})
+    assert plan(np.zeros((2, 0))).shape == (2, 0)
 
 
 def test_few_heads_scan_a_long_axis_in_parts() -> None:

@@ -131,11 +131,12 @@ def _second(kernel: Kernel, c: _Cut, axis: str) -> Kernel:
     emits = tuple(Emit(tensor_of(n), carried[name].leaf("old")) for name, n in c.begun.items())
     alone = weaved([Output(x.name, x.step, x.axes) for x in c.merged])
     used = {a for x in c.merged for n in postorder([x.step]) for a in n.axes}
+    held = [a for a in kernel.whole if a in used]
     return replace(
         handing(kernel, (), c.begun.values()),
         name=f"{kernel.name}_begins",
-        group=tuple(a for a in (*kernel.group, *kernel.whole) if a in alone),
-        whole=tuple(a for a in kernel.whole if a in used and a not in alone),
+        group=(*(a for a in kernel.group if a in used), *(a for a in held if a in alone)),
+        whole=tuple(a for a in held if a not in alone),
         stream=Stream((axis,), (Pass(c.merged, emits),), (), ()),
         merges=axis,
     )

@@ -57,7 +57,8 @@ def test_a_child_whose_parent_is_killed_leaves_no_files(module: str, tmp_path: P
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "from napkin.run.worker import Worker\n"
-        f"Worker({module!r}, {{}}).call('write'); print('ready', flush=True); input()"
+        f"child = Worker({module!r}, {{}})\n"  # whose pipe is open as long as it is known
+        "child.call('write'); print('ready', flush=True); input()"
     )
     given = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(

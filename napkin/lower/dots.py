@@ -17,11 +17,15 @@ Dot = Contraction[int]
 
 def contracted(program: Program, n: Node) -> Dot:
     """A sum on the tile of a program."""
+    if (found := program.contracted.get(n)) is not None:
+        return found
     parts, gone = factors(n.args[0]), over(n)
     reduced = tuple(d for d, axes in enumerate(program.dims) if axes[0] in gone)
     shapes = tuple(map(program.shape, parts))
     extents = program.extents
-    return on_tile(n, parts, shapes, reduced, tuple(extents), extents)
+    found = on_tile(n, parts, shapes, reduced, tuple(extents), extents)
+    program.contracted[n] = found
+    return found
 
 
 def dot_of(program: Program, n: Node) -> Dot | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
+from napkin.algebra.contraction import Contraction
 from napkin.algebra.fold import Stream, begins
 from napkin.algebra.known import Known, value_at
 from napkin.derive.kernel import Kernel, tensor_of
@@ -124,7 +125,18 @@ class Program:
 
     def shape_of(self, axes: Sequence[str]) -> tuple[int, ...]:
         """Indices of the tile dimensions that arrays with these axes have."""
-        return tuple(i for i, group in enumerate(self.dims) if any(a in axes for a in group))
+        of = self._dim_of
+        return tuple(sorted({of[a] for a in axes if a in of}))
+
+    @cached_property
+    def _dim_of(self) -> Mapping[str, int]:
+        """The tile dimension of each axis that has one."""
+        return {a: i for i, group in enumerate(self.dims) for a in group}
+
+    @cached_property
+    def contracted(self) -> dict[Node, Contraction[int]]:
+        """The sums whose form on the tile is known (`napkin.lower.dots.contracted`)."""
+        return {}
 
     def padded(self, axis: str) -> bool:
         """Whether a tile may reach past the end of an axis."""

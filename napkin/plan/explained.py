@@ -281,7 +281,7 @@ def _in_kernel(step: Step, kernel: Kernel) -> Item:
 
 
 def _folded(step: Step, kernel: Kernel) -> Item:
-    """A stream: the term, and the fold that it becomes."""
+    """A stream: the term, and the fold that it becomes, as the kernel runs it."""
     made: Kernel = step.kernel
     before = _lines([o.name for o in made.outputs], step.before, made.names)
     return Item(
@@ -291,7 +291,7 @@ def _folded(step: Step, kernel: Kernel) -> Item:
         law=step.law,
         kernel=kernel.name,
         before=tuple(before),
-        after=tuple(_fold_lines(made)),
+        after=tuple(_fold_lines(kernel)),
     )
 
 

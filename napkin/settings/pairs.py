@@ -63,8 +63,9 @@ def part_numbers(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> l
 
 
 def why_not_in_parts(kernel: Kernel) -> str:
-    """The condition that fails for any parts of a kernel's stream; "" where none does."""
-    return (why := why_not_parted(kernel)) and why_not_scanned(kernel) and why
+    """The condition that fails for any parts of a kernel's stream; "" where none does. What is
+    cut for no merge alone is a scan, and what it lacks to be scanned in parts is said."""
+    return why_not_parted(kernel) and why_not_scanned(kernel)
 
 
 def _groups(whole: Choice, sizes: Mapping[str, int]) -> int:

@@ -11,6 +11,7 @@ import pytest
 
 import napkin as nk
 from napkin.algebra.rule import LawError
+from napkin.algebra.tracer import tracing
 from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
@@ -18,6 +19,7 @@ from napkin.derive.rules import scan_parts as rules
 from napkin.derive.rules.scan_parts import SCANNED, why_not_scanned
 from napkin.errors import Refusal
 from napkin.lower.build import build
+from napkin.plan.explained import explained, explanation
 from napkin.schedule import Schedule
 
 
@@ -163,6 +165,33 @@ def test_chunks_divide_what_parts_are_made_of() -> None:
     build(third, Schedule({"t_part2": 1, "q": 1, "t": 64}))
     with pytest.raises(Refusal, match="take chunks that divide 64"):
         build(third, Schedule({"t_part2": 1, "q": 1, "t": 128}))
+
+
+def test_explain_says_how_each_kernel_streams() -> None:
+    """The kernel of parts stores what they are folded to, and the last begins with what it reads:
+    both were shown as the scan that is not in parts."""
+    with tracing() as tracer:
+        plan = nk.derive(one_row, sizes={"t": 400}, parts={"t": 3})
+    items = explained(one_row, tracer, plan)
+    first, last = (x for x in items if x.kind == "step" and x.rule == "stream")
+    fold = "  O_before = O_before_old + sum(X, over t) [()] from"
+    assert first.after[1:] == (f"{fold} 0", "at the end:", "  O_before_part = O_before [()]")
+    assert last.after[1:] == (
+        f"{fold} O_before_begin",
+        "  store O = O_before_old + cumsum(X, over t)",
+    )
+    assert "from O_before_begin" in explanation(items)
+
+
+def test_parts_of_a_scan_are_refused_for_what_it_lacks() -> None:
+    """Not since an output needs what is folded before it, as that of every scan does."""
+
+    @nk.diagram("q t, q s -> q t, q s")
+    def of_two_axes(X: Any, Y: Any) -> Any:
+        return nk.cumsum(X, along="t"), nk.cumsum(Y, along="s")
+
+    with pytest.raises(Refusal, match="output O2 is what t is folded to, and no scan along it"):
+        nk.derive(of_two_axes, "h100", {"q": 2, "t": 100000, "s": 300}, "fp32", parts={"t": 5})
 
 
 def elman(X: Any, W: Any) -> Any:

@@ -82,5 +82,7 @@ def dropout(x: Operand, p: Operand, seed: Operand) -> Array:
         if not 0 <= p <= 1:
             raise InputError(f"dropout p={p!r}: a probability is between 0 and 1")
         p = round(float(p) * 2**BITS) / 2**BITS  # as many numbers are below it in any precision
+    else:
+        p = Array(lifted(p))
     kept = 0.0 if isinstance(p, float) and p >= 1 else 1.0 / (1.0 - p)
     return body * applied("where", uniform(seed, body.axes) < p, 0.0, kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast, overload
 
-from napkin.diagram.reductions import axes_of
+from napkin.diagram.reductions import axes_of, each_of
 from napkin.diagram.stepping import stepping, traced
 from napkin.errors import InputError
 from napkin.ir import infer
@@ -65,9 +65,11 @@ def moved_along(
     several = isinstance(init, Sequence)
     each = cast("Sequence[Operand]", init) if several else (init,)
     starts = [real_beyond_int32(lifted(x)) for x in each]
+    if not starts:
+        raise InputError("scan init has no state; write one, such as 0.0")
     if any(axis in x.axes for x in starts):
         raise InputError(f"scan init has axis {axis!r}, which the state moves along")
-    named = [axes] * len(starts) if isinstance(axes, str) else list(axes)
+    named = [axes] * len(starts) if isinstance(axes, str) else each_of(axes)
     if len(named) != len(starts):
         raise InputError(f"scan has axes of {len(named)} states, and init has {len(starts)}")
     own = [

@@ -235,6 +235,8 @@ def rename(x: Array, /, **names: str) -> Array:
     Self-attention needs it: keys are the queries' tokens under another name, as in
     `rename(X, t="x")`. The two axes then have one size.
     """
+    if not isinstance(x, Array):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"rename takes an array of the diagram, not {x!r}")
     for old, new in names.items():
         check_known(old, x.axes, f"rename {old}={new!r}: the array has axes '{' '.join(x.axes)}'")
         axis_names(new, f"rename {old}={new!r}")

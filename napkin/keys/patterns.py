@@ -104,7 +104,10 @@ def key_set(
         raise InputError(f"{text}: {runs!r} is no function; write lambda i, size: [(0, i + 1)]")
 
     def bounds(i: Node, size: Node) -> Sequence[Interval]:
-        found = [_run(text, run, size) for run in runs(Array(i), Array(size))]
+        made = runs(Array(i), Array(size))
+        if not isinstance(made, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"{text}: {made!r} is no list of runs; write [(0, i + 1)]")
+        found = [_run(text, run, size) for run in made]
         if not found:
             raise InputError(f"{text}: there is no run of keys; write one, such as (0, i + 1)")
         return found

@@ -175,6 +175,8 @@ def test_states_with_axes_of_their_own() -> None:
     ("made", "message"),
     [
         (lambda X: nk.scan(lambda h: h + X, 0.0, along="q x"), "write the one axis that the state"),
+        (lambda X: nk.scan(lambda: (), (), along="x"), "scan init has no state; write one, such"),
+        (lambda X: nk.scan(lambda h: h + X, 0.0, along="x", axes=3), "axes='3': axes are named"),
         (
             lambda X: nk.scan(lambda h: h + 1.0, 0.0, along="x"),
             "no array in the step has this",

@@ -137,6 +137,11 @@ def scaled(Q, scale):
             "diagram: output 2 holds values of kind 'int', but signature 'q:int -> q, q:bool' says "
             "'bool'; write nk.cast(..., 'bool'), or leave out ':bool'",
         ),
+        # weaving
+        (
+            lambda: nk.diagram("q d -> q")(over_d).weave("b", into=["Q"]),
+            "weave into=['Q']: write the inputs in one text, as in into='K V'",
+        ),
         # sizes
         (
             lambda: nk.diagram("q d -> q", sizes={"q": 1.5})(over_d),

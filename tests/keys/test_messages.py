@@ -44,6 +44,10 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     # parameters
     (
+        lambda: nk.key_set("own", lambda i, n: 3).mask(4),
+        "own: 3 is no list of runs; write [(0, i + 1)]",
+    ),
+    (
         lambda: nk.neighborhood(3, stride=4),
         "neighborhood: stride 4 exceeds kernel_size 3, so some keys would be seen by no query; "
         "write a stride from 1 to 3",

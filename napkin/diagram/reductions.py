@@ -54,8 +54,10 @@ def contract(*arrays: Operand, over: str, keys: KeySet | None = None) -> Array:
     """
     if not arrays:
         raise InputError("contract needs at least one array")
-    product = joined("mul", [lifted(a) for a in arrays])
-    axes = axes_of(over)
+    value = Array(lifted(arrays[0]))
+    for a in arrays[1:]:
+        value = value * a
+    product, axes = value.node, axes_of(over)
     if keys is not None:
         product = _seen(attached(keys, product, axes), product)
     return Array(infer.along("sum", product, axes))

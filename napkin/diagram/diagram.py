@@ -140,6 +140,8 @@ class Diagram(Interface):
                     f"weave({axes!r}): {self.name} has an axis {axis!r} already; "
                     "choose another name"
                 )
+        if not isinstance(into, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"weave into={into!r}: write the inputs in one text, as in into='K V'")
         known = [str(n.params[0]) for n in self.inputs]
         chosen = into.replace(",", " ").split() or known
         for name in chosen:

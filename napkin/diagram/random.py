@@ -13,7 +13,7 @@ from napkin.diagram.reductions import axes_of
 from napkin.errors import InputError
 from napkin.ir.array import Array, Operand, applied, lifted
 from napkin.ir.infer import pointwise
-from napkin.ir.node import Node, number
+from napkin.ir.node import INT32, Node, number
 from napkin.ir.operators.randomness import BITS, mixed
 from napkin.ir.selecting import position
 
@@ -49,8 +49,10 @@ def _key(seed: Operand) -> Node:
     if isinstance(seed, Array) and seed.node.kind == "int" and not seed.node.constant:
         return _mixed(seed.node, number(_SALT))
     if isinstance(seed, Integral) and seed is not True and seed is not False:
-        low, high = int(seed) % 2**32, (int(seed) >> 32) % 2**32
-        return number(_number(_number(high, _SALT), low))
+        value = int(seed)
+        if value in INT32:  # as an input of that number
+            return number(_number(value, _SALT))
+        return number(_number(_number((value >> 32) % 2**32, _SALT), value % 2**32))
     raise InputError(
         f"seed={seed!r} is no whole number; write one, or an input of whole numbers, as in "
         "'q x, ():int -> q x'"
@@ -80,5 +82,7 @@ def dropout(x: Operand, p: Operand, seed: Operand) -> Array:
         if not 0 <= p <= 1:
             raise InputError(f"dropout p={p!r}: a probability is between 0 and 1")
         p = round(float(p) * 2**BITS) / 2**BITS  # as many numbers are below it in any precision
+    else:
+        p = Array(lifted(p))
     kept = 0.0 if isinstance(p, float) and p >= 1 else 1.0 / (1.0 - p)
     return body * applied("where", uniform(seed, body.axes) < p, 0.0, kept)

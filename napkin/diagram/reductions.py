@@ -26,7 +26,7 @@ LARGEST_K = 16
 
 def axes_of(names: object, word: str = "over") -> tuple[str, ...]:
     """The axes that the argument `word` names."""
-    each = _each(names)
+    each = each_of(names)
     if not all(isinstance(a, str) for a in each):
         raise InputError(
             f"{word}={names!r} is no name of an axis: axes are named, not numbered; "
@@ -36,7 +36,7 @@ def axes_of(names: object, word: str = "over") -> tuple[str, ...]:
     return axis_names(text, f"{word}='{text}'")
 
 
-def _each(names: object) -> list[Any]:
+def each_of(names: object) -> list[Any]:
     """Those that are given, be it one or several."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         return [names]
@@ -54,8 +54,10 @@ def contract(*arrays: Operand, over: str, keys: KeySet | None = None) -> Array:
     """
     if not arrays:
         raise InputError("contract needs at least one array")
-    product = joined("mul", [lifted(a) for a in arrays])
-    axes = axes_of(over)
+    value = Array(lifted(arrays[0]))
+    for a in arrays[1:]:
+        value = value * a
+    product, axes = value.node, axes_of(over)
     if keys is not None:
         product = _seen(attached(keys, product, axes), product)
     return Array(infer.along("sum", product, axes))
@@ -121,7 +123,8 @@ def reduce(
         return Array(infer.jointly(how, _parts(how, x, over, keys)))
     names = [*REDUCTIONS, "mean", *_TESTS]
     if how not in names:
-        known = meant(how) if how in SPELLED else did_you_mean(str(how), [*names, "logsumexp"])
+        word = str(how)
+        known = meant(word) if word in SPELLED else did_you_mean(word, [*names, "logsumexp"])
         raise InputError(f"reduce {how!r} is not a reduction; {known}")
     if isinstance(x, Sequence) or (isinstance(keys, Sequence) and not isinstance(keys, str)):
         raise InputError(
@@ -203,7 +206,7 @@ def _parts(
         arrays, axes, sets = [x], [axes_of(over)], [keys]
     else:
         arrays = list(x)
-        each = [over] * len(arrays) if isinstance(over, str) else _each(over)
+        each = [over] * len(arrays) if isinstance(over, str) else each_of(over)
         axes = [axes_of(text) for text in each]
         sets = [None] * len(arrays) if keys is None else keys
     if not arrays:

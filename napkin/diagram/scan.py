@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast, overload
 
-from napkin.diagram.reductions import axes_of
+from napkin.diagram.reductions import axes_of, each_of
 from napkin.diagram.stepping import stepping, traced
 from napkin.errors import InputError
 from napkin.ir import infer
-from napkin.ir.array import Array, Operand, lifted
+from napkin.ir.array import Array, Operand, lifted, real_beyond_int32
 from napkin.ir.infer import pointwise
 from napkin.ir.names import axis_names
 from napkin.ir.node import Node, node, number, postorder
@@ -63,10 +63,13 @@ def moved_along(
 ) -> Array | tuple[Array, ...]:
     """`scan` along an axis of any name, such as that of blocks, which no user may choose."""
     several = isinstance(init, Sequence)
-    starts = [lifted(x) for x in (cast("Sequence[Operand]", init) if several else (init,))]
+    each = cast("Sequence[Operand]", init) if several else (init,)
+    starts = [real_beyond_int32(lifted(x)) for x in each]
+    if not starts:
+        raise InputError("scan init has no state; write one, such as 0.0")
     if any(axis in x.axes for x in starts):
         raise InputError(f"scan init has axis {axis!r}, which the state moves along")
-    named = [axes] * len(starts) if isinstance(axes, str) else list(axes)
+    named = [axes] * len(starts) if isinstance(axes, str) else each_of(axes)
     if len(named) != len(starts):
         raise InputError(f"scan has axes of {len(named)} states, and init has {len(starts)}")
     own = [

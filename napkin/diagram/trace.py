@@ -86,6 +86,13 @@ def _trace(
                     "so its size would be unknown; give an array with it, such as a table of what "
                     f"the function makes of nk.index({axis!r})"
                 )
+        if shape.kind not in {"real", value.node.kind}:
+            stored = "int32" if shape.kind == "int" else shape.kind
+            raise InputError(
+                f"{title}: output {i + 1} holds values of kind {value.node.kind!r}, but signature "
+                f"'{signature}' says {shape.kind!r}; write nk.cast(..., {stored!r}), or leave out "
+                f"':{shape.kind}'"
+            )
         if set(value.axes) != set(shape.axes):
             raise InputError(
                 f"{title}: output {i + 1} has axes '{' '.join(value.axes)}', but signature "

@@ -211,6 +211,8 @@ _ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
 def _power(base: object, exponent: object) -> Array:
     # On arrays the common powers become products and roots, which kernels compute exactly.
     if isinstance(exponent, int | float) and isinstance(base, Array) and base.axes:
+        if exponent == 1:
+            return base
         if exponent == 2:
             return base * base
         if exponent == 3:
@@ -221,6 +223,9 @@ def _power(base: object, exponent: object) -> Array:
             return 1.0 / base
         if exponent == exponent // 1:  # a whole power has a value for negative numbers
             exponent = int(exponent)
+            if exponent > 3 and base.node.kind != "real":  # whole numbers stay exact, and wrap
+                even = (base * base) ** (exponent // 2)
+                return even * base if exponent % 2 else even
     return applied("pow", base, exponent)
 
 
@@ -230,6 +235,8 @@ def rename(x: Array, /, **names: str) -> Array:
     Self-attention needs it: keys are the queries' tokens under another name, as in
     `rename(X, t="x")`. The two axes then have one size.
     """
+    if not isinstance(x, Array):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"rename takes an array of the diagram, not {x!r}")
     for old, new in names.items():
         check_known(old, x.axes, f"rename {old}={new!r}: the array has axes '{' '.join(x.axes)}'")
         axis_names(new, f"rename {old}={new!r}")

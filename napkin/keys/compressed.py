@@ -16,7 +16,7 @@ from napkin.ir.names import axis_names
 from napkin.ir.node import Node, in_kind, postorder
 from napkin.ir.slots import Slots
 from napkin.ir.slotted import least
-from napkin.keys.keyset import KeySet, attached
+from napkin.keys.keyset import KeySet, attached, check_key_set
 
 Names = str | Iterable[str]
 
@@ -91,6 +91,7 @@ def _names(names: Names, what: str) -> tuple[str, ...]:
 
 def _key_axes(keys: KeySet, given: Names | None, what: str) -> tuple[str, ...]:
     """The key axes: the set's own, or those that the call names for a set without names."""
+    check_key_set(keys)
     if given is None and not keys.named:
         call, argument = what.split()
         raise InputError(

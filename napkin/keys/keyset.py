@@ -339,6 +339,16 @@ def _instead(axis: str, over: tuple[str, ...]) -> str:
     return f"name one that it has, or add this one with X + 0 * nk.index({axis!r})"
 
 
+def check_key_set(keys: object) -> None:
+    """Refuse what is no key set.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(keys, KeySet):
+        raise InputError(f"keys={keys!r} is no key set; write one such as nk.causal('q', 'x')")
+
+
 def attached(keys: KeySet, x: Node, over: tuple[str, ...]) -> Node:
     """The node of `keys` on a reduction of `x` over the axes `over`.
 
@@ -348,8 +358,7 @@ def attached(keys: KeySet, x: Node, over: tuple[str, ...]) -> Node:
     Raises:
         InputError: the axes do not fit, or `keys` is no key set.
     """
-    if not isinstance(keys, KeySet):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"keys={keys!r} is no key set; write one such as nk.causal('q', 'x')")
+    check_key_set(keys)
     for axis in over:
         check_known(
             axis, x.axes, f"over {axis!r}: the array has axes '{' '.join(x.axes)}', not {axis!r}"

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 from napkin.errors import InputError
 from napkin.ir.array import Array, Operand, lifted
 from napkin.ir.infer import pointwise
-from napkin.ir.key_sets import MAX_BOXES, Box, Interval
-from napkin.ir.node import Node, node, number
+from napkin.ir.key_sets import MAX_BOXES, Box, Interval, bounds_of
+from napkin.ir.node import Node, node, number, postorder
 from napkin.ir.taking import take
 from napkin.ir.whole_numbers import greater, length, lesser, modulo, over, plus, times, whole
 from napkin.keys.axes import axes_of, place_of
@@ -22,6 +23,9 @@ from napkin.keys.keyset import KeySet, ending_within
 
 Axes = str | None
 At = Array | None
+
+FARTHEST = 2**30
+"""The largest number in a bound: its sum with a position does not wrap."""
 
 
 def _past(i: Node, right: int, size: Node) -> Node:
@@ -56,6 +60,12 @@ def _flat(
     if at is not None:
         intervals = [_within(i, length(x)) for i in intervals]
     boxes = tuple(Box((i,)) for i in intervals)
+    for n in postorder(bounds_of(boxes)):
+        if n.op == "number" and abs(cast(float, n.params[0])) > FARTHEST:
+            raise InputError(
+                f"{text}: a position beside {n.params[0]} may leave int32; 2**30 is past every "
+                "key, so write less"
+            )
     return KeySet(text, (q,), (x,), boxes, at is None, most=(most,))
 
 
@@ -94,7 +104,10 @@ def key_set(
         raise InputError(f"{text}: {runs!r} is no function; write lambda i, size: [(0, i + 1)]")
 
     def bounds(i: Node, size: Node) -> Sequence[Interval]:
-        found = [_run(text, run, size) for run in runs(Array(i), Array(size))]
+        made = runs(Array(i), Array(size))
+        if not isinstance(made, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"{text}: {made!r} is no list of runs; write [(0, i + 1)]")
+        found = [_run(text, run, size) for run in made]
         if not found:
             raise InputError(f"{text}: there is no run of keys; write one, such as (0, i + 1)")
         return found

@@ -150,6 +150,14 @@ def test_a_step_that_only_adds_is_a_running_sum() -> None:
     assert "cumsum" in str(d)
 
 
+@pytest.mark.parametrize("step", [lambda h, X: h + X, lambda h, X: nk.maximum(h, X)])
+def test_states_that_begin_beyond_int32_are_real(step: Any) -> None:
+    d = nk.diagram("t:int -> t")(lambda X: nk.scan(lambda h: step(h, X), 2**40, along="t"))
+    X = np.array([1, 2, 3])
+    found = nk.derive(d, "h100", {"t": 3}, "fp32")(X)
+    np.testing.assert_allclose(found, d.evaluate(X), rtol=1e-6)
+
+
 def test_states_with_axes_of_their_own() -> None:
     """A selective state-space layer: a state for each channel and each of its n dimensions."""
 
@@ -167,6 +175,8 @@ def test_states_with_axes_of_their_own() -> None:
     ("made", "message"),
     [
         (lambda X: nk.scan(lambda h: h + X, 0.0, along="q x"), "write the one axis that the state"),
+        (lambda X: nk.scan(lambda: (), (), along="x"), "scan init has no state; write one, such"),
+        (lambda X: nk.scan(lambda h: h + X, 0.0, along="x", axes=3), "axes='3': axes are named"),
         (
             lambda X: nk.scan(lambda h: h + 1.0, 0.0, along="x"),
             "no array in the step has this",

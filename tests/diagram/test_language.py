@@ -75,6 +75,14 @@ NUMBERED = (
         (lambda X, W: nk.softmax(X, ovr="d"), "no argument 'ovr'; did you mean 'over'?"),
         (lambda X, W: nk.exp(X, 2), "nk.exp takes 1 positional argument but 2 were given; its arg"),
         (lambda X, W: nk.reduce(X, None, over="d"), "reduce None is not a reduction; known: sum"),
+        (lambda X, W: nk.reduce(X, ["sum"], over="d"), "reduce ['sum'] is not a reduction; did"),
+        (
+            lambda X, W: nk.contract(nk.index("d"), 2**40, over="d"),
+            "1099511627776 is beyond int32, which whole numbers are; write 1099511627776.0",
+        ),
+        (lambda X, W: nk.rename(3, d="e"), "rename takes an array of the diagram, not 3"),
+        (lambda X, W: nk.dropout(X, "0.5", 1), "str '0.5' is not an array of the diagram or a num"),
+        (lambda X, W: nk.compress(X, 3, into="w"), "keys=3 is no key set; write one such as"),
         (lambda X, W: nk.cast(X, np.float32), "no such dtype; known: fp64, fp32"),
     ],
 )

@@ -65,6 +65,13 @@ def test_kernels_draw_the_same_bits(dtype: str) -> None:
         assert np.array_equal(plan(X, np.array(seed)), d.evaluate(X, np.array(seed)))
 
 
+@pytest.mark.parametrize("seed", [0, 7, -5, 2**31 - 1, -(2**31)])
+def test_a_seed_that_is_written_draws_as_one_that_is_given(seed: int) -> None:
+    d = nk.diagram("q x, ():int -> q x")(lambda X, seed: X + nk.uniform(seed, along="q x"))
+    given = d.evaluate(np.zeros((2, 3)), np.array(seed))
+    assert np.array_equal(drawn(seed, (2, 3)), given)
+
+
 def test_torch_evaluates_the_same_bits() -> None:
     torch = pytest.importorskip("torch")
     from napkin.torch.reference import NAMES

@@ -126,6 +126,22 @@ def scaled(Q, scale):
             lambda: nk.diagram("tl d -> tl")(over_d),
             "signature 'tl d -> tl': 'tl' is a name of kernels; choose another name, such as tl_",
         ),
+        # what an output holds
+        (
+            lambda: nk.diagram("q -> q:int")(lambda Q: Q * 0.5),
+            "diagram: output 1 holds values of kind 'real', but signature 'q -> q:int' says 'int'; "
+            "write nk.cast(..., 'int32'), or leave out ':int'",
+        ),
+        (
+            lambda: nk.diagram("q:int -> q, q:bool")(lambda Q: (Q, Q)),
+            "diagram: output 2 holds values of kind 'int', but signature 'q:int -> q, q:bool' says "
+            "'bool'; write nk.cast(..., 'bool'), or leave out ':bool'",
+        ),
+        # weaving
+        (
+            lambda: nk.diagram("q d -> q")(over_d).weave("b", into=["Q"]),
+            "weave into=['Q']: write the inputs in one text, as in into='K V'",
+        ),
         # sizes
         (
             lambda: nk.diagram("q d -> q", sizes={"q": 1.5})(over_d),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import napkin as nk
@@ -35,6 +36,15 @@ def test_operands_of_its_type_are_taken() -> None:
         lambda X: nk.where(differs(X > 0, X > 1), common(nk.cast(X, "int32"), 4), 0)
     )
     assert made.evaluate([0.5, 6.0, 1.0]).tolist() == [4, 0, 1]
+
+
+@pytest.mark.parametrize("power", [1, 4, 5, 11, 4.0])
+def test_whole_powers_of_whole_numbers_are_whole(power: float) -> None:
+    d = nk.diagram("n:int -> n:int")(lambda X: X**power)
+    X = np.array([-3, 0, 1, 3, 7])
+    found = nk.derive(d, "h100", {"n": 5}, "fp32")(X)
+    assert found.tolist() == d.evaluate(X).tolist() == (X ** int(power)).tolist()
+    assert found.dtype == np.int64
 
 
 def test_an_unknown_type_of_operands_is_refused() -> None:

@@ -44,6 +44,10 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     # parameters
     (
+        lambda: nk.key_set("own", lambda i, n: 3).mask(4),
+        "own: 3 is no list of runs; write [(0, i + 1)]",
+    ),
+    (
         lambda: nk.neighborhood(3, stride=4),
         "neighborhood: stride 4 exceeds kernel_size 3, so some keys would be seen by no query; "
         "write a stride from 1 to 3",
@@ -52,6 +56,19 @@ CASES: list[tuple[Callable[[], object], str]] = [
         lambda: nk.neighborhood((3, 3), (1, 5)),
         "neighborhood: stride 5 exceeds kernel_size 3, so some keys would be seen by no query; "
         "write a stride from 1 to 3",
+    ),
+    *(
+        (
+            made,
+            f"{text}: a position beside {far} may leave int32; 2**30 is past every key, so write "
+            "less",
+        )
+        for made, text, far in (
+            (lambda: nk.sliding(0, 2**31 - 2), "sliding(0, 2147483646)", 2**31 - 1),
+            (lambda: nk.dilated(0, 2**30, 2), "dilated(0, 1073741824, step=2)", 2**31 + 1),
+            (lambda: nk.blocked(2**29, 0, 3), "blocked(536870912, 0, 3)", 2**31),
+            (lambda: nk.sinks(2**40), "sinks(1099511627776)", 2**40),
+        )
     ),
     (
         lambda: nk.neighborhood(2.5),

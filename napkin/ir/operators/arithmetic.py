@@ -91,7 +91,8 @@ define(Operator(
         "power",
         "a to a whole power b, where exp2(b * log2(a)) is NaN for a < 0",
         "size = tl.where(b == 0, 1.0, tl.exp2(tl.log2(tl.abs(a)) * b))",
-        "return tl.where(b % 2 != 0, tl.where(a < 0, -size, size), size)",
+        "below = (a < 0) | (1.0 / a < 0)  # -0.0 is, too",
+        "return tl.where((b % 2 != 0) & below, -size, size)",
     )}, stem="power", derivative=lambda op, y, a, b: (
         _power_slope(op, a, b), op.where(op.equal(a, 0), 0.0, y * op.log(a))
     ),

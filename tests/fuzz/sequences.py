@@ -106,7 +106,7 @@ def numbers(seed: int | np.ndarray, shape: Sequence[int], places: Sequence[int])
         seed: a number, or whole numbers along axes of the shape.
     """
     salt = 0x3C6EF372
-    if isinstance(seed, int):
+    if isinstance(seed, int) and not INT32.min <= seed <= INT32.max:
         key = _hash(_hash(_word(seed >> 32), _word(salt)), _word(seed))
     else:
         key = _hash(_word(seed), _word(salt))

@@ -25,7 +25,9 @@ Axes = str | None
 At = Array | None
 
 FARTHEST = 2**30
-"""The largest number in a bound: its sum with a position does not wrap."""
+"""The largest number that a position is moved by in a bound: their sum does not wrap."""
+
+_MOVING = frozenset({"add", "sub", "mul", "minimum", "maximum"})
 
 
 def _past(i: Node, right: int, size: Node) -> Node:
@@ -60,11 +62,12 @@ def _flat(
     if at is not None:
         intervals = [_within(i, length(x)) for i in intervals]
     boxes = tuple(Box((i,)) for i in intervals)
-    for n in postorder(bounds_of(boxes)):
-        if n.op == "number" and abs(cast(float, n.params[0])) > FARTHEST:
+    moves = (n.args for n in postorder(bounds_of(boxes)) if n.op in _MOVING)
+    for by in (cast(float, a.params[0]) for args in moves for a in args if a.op == "number"):
+        if abs(by) > FARTHEST:
             raise InputError(
-                f"{text}: a position beside {n.params[0]} may leave int32; 2**30 is past every "
-                "key, so write less"
+                f"{text}: a position beside {by} may leave int32; 2**30 is past every key, so "
+                "write less"
             )
     return KeySet(text, (q,), (x,), boxes, at is None, most=(most,))
 

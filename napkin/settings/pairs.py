@@ -63,8 +63,8 @@ def part_numbers(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> l
 
 
 def why_not_in_parts(kernel: Kernel) -> str:
-    """The condition that fails for any parts of a kernel's stream; "" where none does. What is
-    cut for no merge alone is a scan, and what it lacks to be scanned in parts is said."""
+    """The condition that fails for any parts of a kernel's stream; "" where none does. A stream
+    whose parts cannot be merged may still be scanned in parts: the condition is then of that."""
     return why_not_parted(kernel) and why_not_scanned(kernel)
 
 

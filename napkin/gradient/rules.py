@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from napkin.errors import Refusal
 from napkin.gradient import transposes
@@ -17,8 +17,9 @@ from napkin.gradient.reached import Handed, Reached
 from napkin.gradient.stepwise import steps_rule
 from napkin.ir.derivatives import of_operator, of_reduction
 from napkin.ir.infer import joined, jointly, part_of, parts_of, pointwise
-from napkin.ir.node import COMPOSITES, REDUCTIONS, Node, factors, over, union_axes
+from napkin.ir.node import COMPOSITES, REDUCTIONS, Node, factors, over, preorder, union_axes
 from napkin.ir.operators import POINTWISE
+from napkin.ir.selecting import ranked_among
 
 T = TypeVar("T")
 

@@ -43,9 +43,9 @@ def of_operator(n: Node) -> list[Node | None] | None:
     return [None if d is None else lifted(d) for d in each]
 
 
-def of_reduction(n: Node) -> Node | None:
+def of_reduction(n: Node, values: Node) -> Node | None:
     """The derivative of a reduction by each of its values; None where it has none."""
     record = REDUCTIONS[n.op]
     if record.derivative is not None:
-        return lifted(record.derivative(Functions(over(n)), Array(n), Array(n.args[0])))
+        return lifted(record.derivative(Functions(over(n)), Array(n), Array(values)))
     return number(1) if joins_as(record) == "add" else None

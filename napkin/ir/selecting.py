@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin.ir.infer import along, joined, pointwise
-from napkin.ir.node import INT32, Node, Param, in_kind, node, number
+from napkin.ir.node import INT32, Node, Param, factors, in_kind, node, number, over
 from napkin.ir.operators import REDUCTIONS
 
 NONE = INT32[-1]
@@ -84,3 +84,16 @@ def ranked(
         chosen = where_all((*left, at_extremum(x, most)), at, NONE)
         found.append((most, along("min", chosen, (axis,), (end,))))
     return found
+
+
+def ranked_among(n: Node) -> Node:
+    """The values that an extremum is of; of one that `ranked` found behind others, with these."""
+    body, (axis, *_) = n.args[0], over(n)
+    tests = factors(body.args[0], by="and") if body.op == "where" else ()
+    for i in range(len(tests)):
+        if any(t.op != "not_equal" or t.args[0] is not position(axis) for t in tests[i:]):
+            continue
+        pairs = ranked(n.op, body.args[1], axis, len(tests) - i + 1, tests[:i])
+        if pairs[-1][0] is n:
+            return where_all(tests[:i], body.args[1], REDUCTIONS[n.op].identity)
+    return body

@@ -56,6 +56,35 @@ def test_equal_values_share_a_maximum_evenly() -> None:
     assert (a.tolist(), b.tolist()) == ([1.0, 0.5, 0.0], [0.0, 0.5, 1.0])
 
 
+def test_equal_values_share_their_ranks_evenly(gradients_agree: Any) -> None:
+    """The sum of the two largest of two values is smooth, also where they are equal."""
+    both = nk.diagram("m n -> m")(lambda x: sum(nk.topk(x, 2, over="n")[0]))
+    gradients_agree(both, [[2.0, 2.0], [1.0, 3.0]])
+    seen = nk.diagram("q x -> q, q")(
+        lambda s: nk.topk(s * s, 2, over="x", keys=nk.neighborhood(3, queries="q", keys="x"))[0]
+    )
+    gradients_agree(seen, RNG.normal(size=(4, 4)))
+    third = nk.diagram("n -> ()")(lambda x: nk.topk(x, 3, over="n")[0][2])
+    found = nk.gradient(third).evaluate(np.array([1.0, 2.0, 1.0, 3.0, 0.0]), np.array(6.0))
+    assert found.tolist() == [3.0, 0.0, 3.0, 0.0, 0.0]
+
+
+def test_what_leaves_out_another_position_is_no_rank() -> None:
+    f = nk.diagram("n, n -> ()")(
+        lambda x, y: nk.reduce(
+            nk.where(nk.index("n") != nk.argmax(y, over="n"), x, -np.inf), "max", over="n"
+        )
+    )
+    dx, _ = nk.gradient(f).evaluate([2.0, 2.0, 1.0], [5.0, 0.0, 0.0], np.array(1.0))
+    assert dx.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_a_power_of_zero_that_is_infinite_has_infinite_slopes() -> None:
+    f = nk.diagram("n, n -> n")(lambda a, b: a**b)
+    _, found = nk.gradient(f).evaluate([0.0, 0.0, 0.0], [-1.0, 0.0, 2.0], [1.0, 1.0, 1.0])
+    assert found.tolist() == [-np.inf, 0.0, 0.0]  # as torch's
+
+
 def test_a_product_with_zeros_has_the_product_of_the_others() -> None:
     f = nk.diagram("m n -> m")(lambda x: nk.reduce(x, "prod", over="n"))
     found = nk.gradient(f).evaluate([[2.0, 0.0, 3.0], [0.0, 5.0, 0.0], [2.0, 3.0, 4.0]], np.ones(3))

@@ -94,7 +94,7 @@ define(Operator(
         "below = (a < 0) | (1.0 / a < 0)  # -0.0 is, too",
         "return tl.where((b % 2 != 0) & below, -size, size)",
     )}, stem="power", derivative=lambda op, y, a, b: (
-        _power_slope(op, a, b), op.where(op.equal(a, 0), 0.0, y * op.log(a))
+        _power_slope(op, a, b), op.where(op.equal(a, 0) & (b >= 0), 0.0, y * op.log(a))
     ),
 ))  # fmt: skip
 define(Operator(

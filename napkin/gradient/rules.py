@@ -44,8 +44,10 @@ def contraction_rule(at: Reached, n: Node, g: Node) -> Handed:
 
 
 def reduction_rule(at: Reached, n: Node, g: Node) -> Handed:
-    """The cotangent times the derivative of the result by each value."""
-    yield n.args[0], times(g, _said(of_reduction(n), n, "reduction"))
+    """The cotangent times the derivative of the result by each value; of a rank by all values that
+    are ranked, so that equal ones share every rank that they hold."""
+    x = ranked_among(n) if REDUCTIONS[n.op].order else n.args[0]
+    yield x, times(g, _said(of_reduction(n, x), n, "reduction"))
 
 
 def _said(found: T | None, n: Node, what: str) -> T:
@@ -73,7 +75,7 @@ def logsumexp_rule(at: Reached, n: Node, g: Node) -> Handed:
     for j, (x, _) in enumerate(parts):
         if x in at.needed:
             weights = jointly("softmax", parts, j)
-            yield _unmasked(x), at.sums.onto(times(g, weights), x.axes, weights.axes)
+            yield _unmasked(at, x), at.sums.onto(times(g, weights), x.axes, weights.axes)
 
 
 def softmax_rule(at: Reached, n: Node, g: Node) -> Handed:
@@ -87,18 +89,31 @@ def softmax_rule(at: Reached, n: Node, g: Node) -> Handed:
             continue
         if j == which:
             found = pointwise("mul", (n, pointwise("sub", (g, delta))))
-            yield _unmasked(x), at.sums.onto(found, x.axes, every)
+            yield _unmasked(at, x), at.sums.onto(found, x.axes, every)
         else:
             weights = jointly("softmax", parts, j)
             found = at.sums.onto(times(delta, weights), x.axes, weights.axes)
-            yield _unmasked(x), None if found is None else negated(found)
+            yield _unmasked(at, x), None if found is None else negated(found)
 
 
-def _unmasked(x: Node) -> Node:
+def _unmasked(at: Reached, x: Node) -> Node:
     """What is masked with -inf: the weights are 0 there already, so that what they multiply needs
-    no mask."""
+    no mask, unless that may be no number."""
     masked = x.op == "where" and is_number(x.args[2], -math.inf)
-    return x.args[1] if masked and set(x.args[1].axes) == set(x.axes) else x
+    if not masked or set(x.args[1].axes) != set(x.axes):
+        return x
+    inner = preorder([x.args[1]], lambda m: m.op in POINTWISE)
+    return x if any(_steep(m) for m in inner if m in at.needed) else x.args[1]
+
+
+def _steep(n: Node) -> bool:
+    """Whether the derivative of an operator may be infinite or NaN where its arguments are not."""
+    if n.op not in POINTWISE:
+        return False
+    record, last = POINTWISE[n.op], n.args[-1]
+    if n.op == "pow":
+        return last.op != "number" or cast("float", last.params[0]) < 1
+    return record.steep or bool(record.definition) or (record.pole and not last.constant)
 
 
 _COMPOSED = {"mean": mean_rule, "logsumexp": logsumexp_rule, "softmax": softmax_rule}

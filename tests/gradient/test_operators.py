@@ -97,6 +97,32 @@ def test_what_a_test_leaves_out_is_no_nan() -> None:
     assert found.tolist() == [0.0, 1.0]  # the slope of a logarithm of -1 would be no number
 
 
+@pytest.mark.parametrize("of", [nk.log, nk.sqrt, nk.rsqrt, lambda x: 1 / x, lambda x: x**-0.5])
+def test_what_a_softmax_masks_is_no_nan(of: Any) -> None:
+    """The weight is 0 there, and 0 times a slope that is no number would be one."""
+    x = [[-1.0, 0.0, 1.0, 2.0]]
+    weights = nk.diagram("m n -> m n")(
+        lambda x: nk.softmax(nk.where(x > 0, of(x), -np.inf), over="n")
+    )
+    level = nk.diagram("m n -> m")(
+        lambda x: nk.reduce(nk.where(x > 0, of(x), -np.inf), "logsumexp", over="n")
+    )
+    for f, g in ((weights, [[1.0, 2.0, 3.0, 4.0]]), (level, [1.0])):
+        found = nk.gradient(f).evaluate(x, g)
+        assert found[0, :2].tolist() == [0.0, 0.0]
+        assert np.isfinite(found).all()
+
+
+def test_scores_that_are_masked_otherwise_need_no_second_mask() -> None:
+    f = nk.diagram("q d, x d -> q x")(
+        lambda a, b: nk.softmax(
+            nk.tanh(nk.contract(a, b, over="d") / 4.0), over="x", keys=nk.causal("q", "x")
+        )
+    )
+    listed = str(nk.gradient(f))
+    assert listed.count("where(causal") == 1, listed
+
+
 def test_users_operators_have_the_derivatives_that_they_say(gradients_agree: Any) -> None:
     swish = nk.operator(
         "swish_with_slope", 2,

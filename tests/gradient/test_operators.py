@@ -85,6 +85,19 @@ def test_a_power_of_zero_that_is_infinite_has_infinite_slopes() -> None:
     assert found.tolist() == [-np.inf, 0.0, 0.0]  # as torch's
 
 
+def test_powers_of_zero_and_by_zero_have_the_slopes_of_those_beside_them(
+    gradients_agree: Any,
+) -> None:
+    f = nk.diagram("n, n -> n")(lambda a, b: a**b)
+    powers, slopes = [0.0, 1.0, 2.0, 0.0, 1.0], [0.0, 1.0, 0.0, 0.0, 1.0]
+    found, _ = nk.gradient(f).evaluate([0.0, 0.0, 0.0, 2.0, 2.0], powers, np.ones(5))
+    assert found.tolist() == slopes
+    gradients_agree(nk.gradient(f), [2.0, 3.0], [0.0, 1.0], [1.0, 1.0])
+    plan = nk.derive(nk.gradient(f, wrt="a"), sizes={"n": 3}, dtype="fp32")
+    found = plan(np.zeros(3), np.array([0.0, 1.0, 2.0]), np.ones(3))
+    assert found.tolist() == slopes[:3]
+
+
 def test_a_product_with_zeros_has_the_product_of_the_others() -> None:
     f = nk.diagram("m n -> m")(lambda x: nk.reduce(x, "prod", over="n"))
     found = nk.gradient(f).evaluate([[2.0, 0.0, 3.0], [0.0, 5.0, 0.0], [2.0, 3.0, 4.0]], np.ones(3))

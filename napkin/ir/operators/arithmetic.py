@@ -46,11 +46,13 @@ def _power_certain(n: Term, base: float, exponent: float) -> bool:
 
 
 def _power_slope(op: Any, a: Any, b: Any) -> Any:
-    """b times a to the power b - 1; 0 where b is 0, also at 0, where 0 / a is no number."""
+    """b times a to the power b - 1: b where that is 0 or 1, also at 0, where the power is 1 / a or
+    0 ** 0. Elsewhere it is not chosen, but computed, and has slopes of its own."""
     if b.node.op == "number":
         known = b.node.params[0]
         return b * op.pow(a, known - 1) if known else 0.0
-    return op.where(op.equal(b, 0), 0.0, b * op.pow(a, b - 1))
+    at_zero = op.equal(a, 0) & (op.equal(b, 0) | op.equal(b, 1))
+    return op.where(at_zero, b, b * op.pow(a, b - 1))
 
 
 def _most_sign(n: Term, *signs: Sign) -> Sign:

@@ -103,11 +103,12 @@ def check_tangents(name: str, arrays: Sequence[torch.Tensor]) -> None:
             )
 
 
-def check_cotangents(name: str, cotangents: Sequence[torch.Tensor]) -> None:
-    """Check that no cotangent is a batch in the guise of one tensor, without memory of its own.
+def cotangents_as_read(name: str, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Cotangents as kernels read them: autograd gives some negated when they are read, or sparse,
+    and no caller is there to change them.
 
     Raises:
-        InputError: one is.
+        InputError: one is a batch in the guise of one tensor, without memory of its own.
     """
     if any(map(_C._functorch.is_legacy_batchedtensor, cotangents)):
         raise InputError(
@@ -115,6 +116,8 @@ def check_cotangents(name: str, cotangents: Sequence[torch.Tensor]) -> None:
             "make one, which no operator of torch's users can read; write torch.func.jacrev(f)(x), "
             "or torch.vmap(torch.func.vjp(f, x)[1])(cotangents)"
         )
+    dense = (t if t.layout is torch.strided else t.to_dense() for t in cotangents)
+    return [t.resolve_neg() if t.is_neg() else t for t in dense]
 
 
 def _has_tangent(t: torch.Tensor) -> bool:

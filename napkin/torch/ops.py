@@ -19,8 +19,8 @@ from napkin.torch.function import Function, Reads
 from napkin.torch.given import (
     beside_tensors,
     captured,
-    check_cotangents,
     check_tangents,
+    cotangents_as_read,
     transformed,
 )
 from napkin.torch.keys import called, is_gradient, key_of, places_of
@@ -123,8 +123,8 @@ class _Recorded(torch.autograd.Function):
         given = tuple(i for i, g in enumerate(cotangents) if g is not None)
         if given:
             made, saved = _gradient(call.key, needed, given, outputs), ctx.saved_tensors
-            reads, counted = made.reads.outputs, [g for g in cotangents if g is not None]
-            check_cotangents(made.function.diagram.name, counted)
+            reads, name = made.reads.outputs, made.function.diagram.name
+            counted = cotangents_as_read(name, [g for g in cotangents if g is not None])
             arrays = [
                 *(saved[inputs.index(i)] for i in made.reads.inputs),
                 *counted,

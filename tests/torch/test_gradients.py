@@ -246,6 +246,21 @@ def test_cotangents_of_any_strides(in_float64: None) -> None:
             torch.testing.assert_close(found(nkt.attention, cotangent), want)
 
 
+def test_cotangents_that_autograd_makes_negated_or_sparse() -> None:
+    """No caller could have given them otherwise."""
+    x, at = torch.randn(3, 4, requires_grad=True), torch.tensor([[0], [2], [2]])
+
+    def negated(y: torch.Tensor) -> torch.Tensor:
+        return torch.complex(torch.ones_like(y), y).conj().pow(3).real.sum()
+
+    found = torch.autograd.grad(negated(nkt.softmax(x, -1)), x)
+    torch.testing.assert_close(found, torch.autograd.grad(negated(torch.softmax(x, -1)), x))
+    found = torch.autograd.grad(nkt.softmax(x, -1).gather(1, at, sparse_grad=True).sum(), x)
+    torch.testing.assert_close(
+        found, torch.autograd.grad(torch.softmax(x, -1).gather(1, at).sum(), x)
+    )
+
+
 def test_equal_gradients_are_one_output(in_float64: None) -> None:
     x, stream = (torch.randn(4, 10, requires_grad=True) for _ in range(2))
 

@@ -65,6 +65,7 @@ def ranked(
     seen: tuple[Node, ...] = (),
     more: tuple[Param, ...] = (),
     last: tuple[Param, ...] | None = None,
+    at: Node | None = None,
 ) -> list[tuple[Node, Node]]:
     """The `k` largest values of `x` along an axis ("max"), or the smallest, each with its position:
     the first of equal ones, and NaN before all numbers. Past the last one are the extremum of
@@ -74,8 +75,9 @@ def ranked(
         seen: tests of the positions that count.
         more: parameters of the extrema, behind their start.
         last: the same of the last one, if that has others.
+        at: the positions along the axis, where a step has them as an operand.
     """
-    at, found = position(axis), list[tuple[Node, Node]]()
+    at, found = at or position(axis), list[tuple[Node, Node]]()
     start, end = REDUCTIONS[how].identity, REDUCTIONS["min"].identity
     own = [more] * (k - 1) + [more if last is None else last]
     for params in own:
@@ -89,11 +91,12 @@ def ranked(
 def ranked_among(n: Node) -> Node:
     """The values that an extremum is of; of one that `ranked` found behind others, with these."""
     body, (axis, *_) = n.args[0], over(n)
-    tests = factors(body.args[0], by="and") if body.op == "where" else ()
-    for i in range(len(tests)):
-        if any(t.op != "not_equal" or t.args[0] is not position(axis) for t in tests[i:]):
-            continue
-        pairs = ranked(n.op, body.args[1], axis, len(tests) - i + 1, tests[:i])
-        if pairs[-1][0] is n:
-            return where_all(tests[:i], body.args[1], REDUCTIONS[n.op].identity)
+    chosen = body.op == "where" and axis in body.args[1].axes
+    tests = factors(body.args[0], by="and") if chosen else ()
+    for i, test in enumerate(tests):
+        at = test.args[0] if test.op == "not_equal" else test
+        if at.axes == (axis,) and all(t.op == "not_equal" and t.args[0] is at for t in tests[i:]):
+            pairs = ranked(n.op, body.args[1], axis, len(tests) - i + 1, tests[:i], at=at)
+            if pairs[-1][0] is n:
+                return where_all(tests[:i], body.args[1], REDUCTIONS[n.op].identity)
     return body

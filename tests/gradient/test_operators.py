@@ -64,6 +64,12 @@ def test_equal_values_share_their_ranks_evenly(gradients_agree: Any) -> None:
         lambda s: nk.topk(s * s, 2, over="x", keys=nk.neighborhood(3, queries="q", keys="x"))[0]
     )
     gradients_agree(seen, RNG.normal(size=(4, 4)))
+    step = nk.diagram("t n -> t n")(
+        lambda x: nk.scan(
+            lambda h: nk.tanh(h) + sum(nk.topk(h + x, 2, over="n")[0]), 0.0, along="t", axes="n"
+        )
+    )
+    gradients_agree(step, [[2.0, 2.0], [1.0, 1.0]])
     third = nk.diagram("n -> ()")(lambda x: nk.topk(x, 3, over="n")[0][2])
     found = nk.gradient(third).evaluate(np.array([1.0, 2.0, 1.0, 3.0, 0.0]), np.array(6.0))
     assert found.tolist() == [3.0, 0.0, 3.0, 0.0, 0.0]
@@ -77,6 +83,17 @@ def test_what_leaves_out_another_position_is_no_rank() -> None:
     )
     dx, _ = nk.gradient(f).evaluate([2.0, 2.0, 1.0], [5.0, 0.0, 0.0], np.array(1.0))
     assert dx.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_what_a_test_of_inequality_leaves_out_is_no_rank(gradients_agree: Any) -> None:
+    """Also where what it chooses lacks the axis, or the test is of real numbers."""
+    f = nk.diagram("m, n, n -> m, ()")(
+        lambda x, y, z: (
+            nk.reduce(nk.where(y != 0, x, -np.inf), "max", over="n"),
+            nk.reduce(nk.where((y != 0) & (z != y), z, -np.inf), "max", over="n"),
+        )
+    )
+    gradients_agree(f, [1.0, 2.0], [0.0, 3.0, 3.0], [4.0, 2.0, 1.0], tolerance=1e-5)
 
 
 def test_a_power_of_zero_that_is_infinite_has_infinite_slopes() -> None:

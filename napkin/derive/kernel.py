@@ -242,9 +242,9 @@ class Kernel:
         """Axes so that every tensor's own order is kept where possible: the last stays
         contiguous. Other names of the streamed axis stand where it does."""
         stored = [*(read_axes(a.leaf) for a in self.reads), *(o.axes for o in self.outputs)]
-        twin = self.stream.twin
-        for name in self.twins if twin else ():
-            stored += [[name if a == twin.axis else a for a in axes] for axes in stored]
+        for name in self.twins:
+            streamed = self.stream.axes
+            stored += [[name if a in streamed else a for a in axes] for axes in stored]
         orders = [[a for a in axes if a in among] for axes in stored]
         after: dict[str, set[str]] = {a: set() for a in among}
         for order in orders:

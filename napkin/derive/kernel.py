@@ -64,6 +64,8 @@ class Kernel:
             (`napkin.derive.rules.block`); of the kernel that merges them, too.
         added: the outputs to which all groups along an axis that these lack add, in memory that
             begins as zeros (`napkin.derive.rules.accumulate`).
+        ahead: whether it computes what chunks give by themselves, in parts of the streamed axis, or
+            reads that (`napkin.derive.rules.ahead`).
     """
 
     name: str
@@ -79,6 +81,7 @@ class Kernel:
     merges: str = ""
     blocks: tuple[Blocks, ...] = ()
     added: tuple[str, ...] = ()
+    ahead: bool = False
 
     @property
     def partial(self) -> str:
@@ -89,7 +92,7 @@ class Kernel:
     def paired(self) -> bool:
         """Whether it is one of two kernels that compute a term, and stores or reads what passes
         between them."""
-        return bool(self.partial or self.merges or self.added)
+        return bool(self.partial or self.merges or self.added or self.ahead)
 
     @cached_property
     def residues(self) -> frozenset[str]:
@@ -237,9 +240,12 @@ class Kernel:
 
     def memory_order(self, among: Sequence[str]) -> list[str]:
         """Axes so that every tensor's own order is kept where possible: the last stays
-        contiguous."""
-        orders = [[u for u in read_axes(a.leaf) if u in among] for a in self.reads]
-        orders += [[a for a in o.axes if a in among] for o in self.outputs]
+        contiguous. Other names of the streamed axis stand where it does."""
+        stored = [*(read_axes(a.leaf) for a in self.reads), *(o.axes for o in self.outputs)]
+        for name in self.twins:
+            streamed = self.stream.axes
+            stored += [[name if a in streamed else a for a in axes] for axes in stored]
+        orders = [[a for a in axes if a in among] for axes in stored]
         after: dict[str, set[str]] = {a: set() for a in among}
         for order in orders:
             for i, a in enumerate(order):

@@ -79,7 +79,9 @@ def hull(
         there = aligned(s.inside(sizes[s.axis]), (s.place, s.residue), axes)
         none = (_FAR, -_FAR, -_FAR, _FAR)
         found = [np.where(there, v, other) for v, other in zip(found, none, strict=True)]
-    for at, a in enumerate(axes):
+    # The last axis first, along which values lie side by side: along others numpy takes 40 times
+    # as long for each, of which fewer are left then.
+    for at, a in reversed([*enumerate(axes)]):
         cuts = np.arange(0, sizes[a], tiles[a])
         found = [
             pick(v, cuts, axis=at)

@@ -21,7 +21,9 @@ def kernel_moves(choice: Choice) -> list[Move]:
         moves += separations(kernel)
     if twin := kernel.stream.twin:
         moves.append(Move("pair", kernel.name, twin.axis, twin.length))
-    if kernel.part:
+    if kernel.ahead:
+        moves.append(Move("ahead", kernel.name, axis))
+    elif kernel.part:
         rule = "scan_parts" if kernel.unit else "part"
         moves.append(Move(rule, kernel.name, axis, choice.sizes[kernel.part]))
     if kernel.partial and kernel.blocks:

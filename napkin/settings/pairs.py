@@ -13,6 +13,7 @@ from napkin.count.residency import live_set
 from napkin.derive.kernel import Kernel
 from napkin.derive.label import reduced, weaved
 from napkin.derive.rules.accumulate import ACCUMULATED, adding_parts, sums_along
+from napkin.derive.rules.ahead import ahead, why_not_ahead
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.rules.resume import RESUMED, why_not_resumed
@@ -175,6 +176,16 @@ def in_runs(kernel: Kernel, sizes: Mapping[str, int], lengths: Iterable[int]) ->
     for length in lengths:
         for made in RESUMED.matches(kernel, length):
             yield Pair(_blocks_text(kernel, length), RESUMED.apply(made), sizes)
+
+
+def in_chunks_ahead(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Pair]:
+    """The kernel that computes what all chunks give by themselves, and the one that carries the
+    states; none where no positions of a chunk are paired."""
+    twin = kernel.stream.twin
+    if twin and not why_not_ahead(kernel):
+        number = max(1, -(-sizes[twin.axis] // twin.length))
+        what = f"{kernel_text(kernel)}; chunks of {twin.length} of {twin.axis} ahead"
+        yield Pair(what, ahead(kernel, number), {**sizes, part_axis(twin.axis, number): number})
 
 
 def _blocks_text(kernel: Kernel, length: int) -> str:

@@ -23,6 +23,7 @@ from written import diagram as written_diagram
 from napkin.algebra.law import advance, chunk_of, finished, merged, start
 from napkin.count.traffic import Traffic
 from napkin.derive.kernel import Kernel, leaves, tensor_of
+from napkin.derive.rules.ahead import AHEAD, in_chunks_ahead
 from napkin.derive.rules.part import why_not_parted
 from napkin.derive.rules.scan_parts import in_scanned_parts, scanned, why_not_scanned
 from napkin.diagram.diagram import Diagram
@@ -262,8 +263,8 @@ class _Candidate:
         """Parts that are folded apart merge to the whole; the last may be short, or empty."""
         kernel, sizes, scalars = self.kernel, self.sizes, self.scalars
         moved = any(o.node.op == "compress" for o in kernel.outputs)
-        scans = not why_not_scanned(kernel)
-        if (why_not_parted(kernel) and not scans) or moved:
+        scans, paired = not why_not_scanned(kernel), [*AHEAD.matches(kernel, 3)]
+        if (why_not_parted(kernel) and not scans and not paired) or moved:
             return
         if any(guard(a.leaf) for a in kernel.reads):
             return
@@ -277,14 +278,17 @@ class _Candidate:
         tables = candidates.read_by(kernel, self.arrays)
         reads = dict(zip(read, evaluate(read, tables, sizes, scalars), strict=True))
         bind = tables | reads | ahead(kernel, stream.axes, reads, sizes, scalars, self.ready)
-        if scans:
-            COUNTS["scans in parts"] += 1
-            odd = not all(np.isfinite(x).all() for x in self.arrays.values())
-            found = in_scanned_parts(scanned(kernel, 3), bind, parts, known, scalars)
+        ways = [in_scanned_parts(scanned(kernel, 3), bind, parts, known, scalars)] if scans else []
+        ways += [in_chunks_ahead(x.made, bind, parts, known, scalars) for x in paired]
+        COUNTS["scans in parts"] += scans
+        COUNTS["chunks ahead"] += len(paired)
+        odd = not all(np.isfinite(x).all() for x in self.arrays.values())
+        for found in ways:
             for e in stream.emits:
                 axes = next(o.axes for o in kernel.outputs if o.name == e.output)
                 value = aligned(found[e.output], e.node.axes, axes)
                 self._held(e.output, value, wanted[e.output], tiles, lengths, odd)
+        if ways:
             return
         joined = start(step, known)
         for part in parts:

@@ -15,6 +15,7 @@ from candidates import H100, Term
 
 from napkin.count.residency import live_set
 from napkin.derive.kernel import Kernel
+from napkin.derive.rules.ahead import ahead, why_not_ahead
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import handed, part_axis, parted, why_not_parted
 from napkin.derive.rules.resume import RESUMED
@@ -234,6 +235,8 @@ class Forcing:
             kernel = self._drawn(known.search.kernels, _labelled)
             if self.fused:
                 made = [self._planned(kernel, ours, sizes)]
+            elif kernel.stream.twin and self.rng.random() < 0.3 and not why_not_ahead(kernel):
+                made = self._ahead(kernel, ours, sizes)
             elif self.rng.random() < 0.15 and not why_not_in_parts(kernel):
                 made = self._in_parts(kernel, ours, sizes)
             elif both := self._blocked(kernel) or self._resumed(kernel, sizes):
@@ -250,6 +253,11 @@ class Forcing:
         if not why_not_parted(kernel):
             return self._all(parted(kernel, number), ours, sizes)
         return self._all(scanned(kernel, number, self.rng.choice((16, 16, 32))), ours, sizes)
+
+    def _ahead(self, kernel: Kernel, ours: Mapping[str, str], sizes):
+        number = self.rng.choice((1, 2, 3, 4))
+        sizes = {**sizes, part_axis(kernel.stream.axis, number): number}
+        return self._all(ahead(kernel, number), ours, sizes)
 
     def _blocked(self, kernel: Kernel) -> tuple[Kernel, Kernel] | None:
         """The kernels of blocks of a stream, if an axis that is held can be streamed in them."""

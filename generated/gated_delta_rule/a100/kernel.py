@@ -122,9 +122,9 @@ def gated_delta_rule(
         )
         B_tile = tl.load(B_base + t * B_stride_t, mask=t_in, other=0.0)
         sigmoid_2 = tl.sigmoid(B_tile.to(tl.float32))
-        rename_5 = tl.trans(K_tile.to(tl.float32))
-        rename_in = tl.where(k_in[:, None], rename_5, 0.0)
-        total = tl.dot(K_tile, rename_in.to(K.dtype.element_ty), input_precision='ieee')
+        rename_5 = K_tile.to(tl.float32)
+        rename_in = tl.where(k_in[None, :], rename_5, 0.0)
+        total = tl.dot(K_tile, tl.trans(rename_in.to(K.dtype.element_ty)), input_precision='ieee')
         scaled = (-1.0 * rename_3)[None, :] * chosen * sigmoid_2[:, None] * rsqrt[:, None] * total
         shifted = (
             tl.where(rename[None, :] == difference[:, None], 1.0, 0.0)
@@ -205,56 +205,56 @@ def gated_delta_rule(
             shifted_3,
             input_precision='ieee',
         )
-        V_tile = tl.load(
-            V_base + t[:, None] * V_stride_t + v[None, :] * V_stride_v,
-            mask=t_in[:, None] & v_in[None, :],
-            other=0.0,
-        )
-        rename_18 = tl.trans(V_tile.to(tl.float32))
-        state_in = tl.where(k_in[None, :], S_before, 0.0)
-        rename_19 = tl.exp(cumsum)
-        total_5 = (
-            tl.dot(
-                state_in.to(O.dtype.element_ty),
-                rename_in.to(O.dtype.element_ty),
-                input_precision='ieee',
-            )
-            * rename_3[None, :]
-            * rename_19[None, :]
-        )
-        rename_20 = tl.trans(rename_18 + -1.0 * total_5)
-        rename_in_2 = tl.where(t_in[:, None], rename_20, 0.0)
-        rename_21 = shifted_4
-        rename_22 = tl.where(
+        rename_18 = shifted_4
+        rename_19 = tl.where(
             (floor_divide(rename, 32)[None, :] == floor_divide(difference, 32)[:, None])
             & (quotient_7[None, :] > quotient_8[:, None])
             & test[None, :],
             scaled,
             0.0,
         )
-        rename_23 = tl.trans(shifted_4)
-        total_6 = tl.dot(
-            rename_22.to(O.dtype.element_ty),
-            tl.trans(rename_23.to(O.dtype.element_ty)),
+        rename_20 = tl.trans(shifted_4)
+        total_5 = tl.dot(
+            rename_19.to(O.dtype.element_ty),
+            tl.trans(rename_20.to(O.dtype.element_ty)),
             input_precision='ieee',
         )
-        rename_24 = tl.trans(total_6)
+        rename_21 = tl.trans(total_5)
         shifted_in = tl.where(
             t_in[:, None],
             tl.dot(
-                rename_21.to(O.dtype.element_ty),
-                tl.trans(rename_24.to(O.dtype.element_ty)),
+                rename_18.to(O.dtype.element_ty),
+                tl.trans(rename_21.to(O.dtype.element_ty)),
                 shifted_4,
                 input_precision='ieee',
             ),
             0.0,
         )
+        V_tile = tl.load(
+            V_base + t[:, None] * V_stride_t + v[None, :] * V_stride_v,
+            mask=t_in[:, None] & v_in[None, :],
+            other=0.0,
+        )
+        rename_22 = V_tile.to(tl.float32)
+        state_in = tl.where(k_in[None, :], S_before, 0.0)
+        rename_23 = tl.exp(cumsum)
+        total_6 = (
+            tl.dot(
+                rename_in.to(O.dtype.element_ty),
+                tl.trans(state_in.to(O.dtype.element_ty)),
+                input_precision='ieee',
+            )
+            * rename_3[:, None]
+            * rename_23[:, None]
+        )
+        rename_24 = rename_22 + -1.0 * total_6
+        rename_in_2 = tl.where(t_in[:, None], rename_24, 0.0)
         total_7 = tl.dot(
-            tl.trans(rename_in_2.to(O.dtype.element_ty)),
-            shifted_in.to(O.dtype.element_ty),
+            tl.trans(shifted_in.to(O.dtype.element_ty)),
+            rename_in_2.to(O.dtype.element_ty),
             input_precision='ieee',
         )
-        rename_25 = tl.trans(total_7)
+        rename_25 = total_7
         rename_in_3 = tl.where(t_in[:, None], rename_25, 0.0)
         total_8 = tl.sum(larger_in, axis=None)
         p_in = tl.where(t_in, tl.exp(total_8 - cumsum), 0.0)
@@ -271,25 +271,29 @@ def gated_delta_rule(
             mask=t_in[:, None] & k_in[None, :],
             other=0.0,
         )
-        rename_26 = tl.trans(Q_tile.to(tl.float32))
-        rename_in_4 = tl.where(k_in[:, None], rename_26, 0.0)
-        total_9 = tl.dot(K_tile, rename_in_4.to(K.dtype.element_ty), input_precision='ieee')
+        rename_26 = Q_tile.to(tl.float32)
+        rename_in_4 = tl.where(k_in[None, :], rename_26, 0.0)
+        total_9 = tl.dot(
+            K_tile,
+            tl.trans(rename_in_4.to(K.dtype.element_ty)),
+            input_precision='ieee',
+        )
         chosen_in = tl.where(t_in[:, None], chosen, 0.0)
         total_10 = (
             tl.dot(
-                state_in.to(O.dtype.element_ty),
                 rename_in_4.to(O.dtype.element_ty),
+                tl.trans(state_in.to(O.dtype.element_ty)),
                 input_precision='ieee',
             )
-            * rename_19[None, :]
+            * rename_23[:, None]
         )
-        rename_27 = tl.trans(
-            tl.dot(
-                tl.trans(rename_in_3.to(O.dtype.element_ty)),
+        rename_27 = tl.dot(
+            tl.trans(
                 (total_9 * chosen_in * sigmoid_2[:, None] * rsqrt[:, None]).to(O.dtype.element_ty),
-                total_10,
-                input_precision='ieee',
             ),
+            rename_in_3.to(O.dtype.element_ty),
+            total_10,
+            input_precision='ieee',
         )
         tl.store(
             O_base + t[:, None] * O_stride_t + v[None, :] * O_stride_v,

@@ -350,36 +350,36 @@ def gated_linear_attention_scans(
             mask=t_in[:, None] & k_in[None, :],
             other=0.0,
         )
-        rename = tl.trans(Q_tile.to(tl.float32))
+        rename = Q_tile.to(tl.float32)
         rename_2 = t
-        rename_3 = tl.trans(cumsum)
+        rename_3 = cumsum
         scaled_in = tl.where(
-            k_in[None, :, None],
+            k_in[None, None, :],
             rename[None, :, :]
             * tl.where(
-                (rename_2[None, :] >= t[:, None])[:, None, :],
-                tl.exp(rename_3[None, :, :] - cumsum[:, :, None]),
+                (rename_2[None, :] >= t[:, None])[:, :, None],
+                tl.exp(rename_3[None, :, :] - cumsum[:, None, :]),
                 0.0,
             )
-            * K_tile.to(tl.float32)[:, :, None],
+            * K_tile.to(tl.float32)[:, None, :],
             0.0,
         )
-        total_2 = tl.sum(scaled_in, axis=1)
+        total_2 = tl.sum(scaled_in, axis=2)
         total_in = tl.where(t_in[:, None], total_2, 0.0)
+        rename_in = tl.where(k_in[None, :], rename, 0.0)
+        rename_4 = tl.exp(cumsum)
+        rename_in_2 = tl.where(k_in[None, :], rename_4, 0.0)
         state_in = tl.where(k_in[:, None], state_before, 0.0)
-        rename_in = tl.where(k_in[:, None], rename, 0.0)
-        rename_4 = tl.trans(tl.exp(cumsum))
-        rename_in_2 = tl.where(k_in[:, None], rename_4, 0.0)
         total_3 = tl.dot(
-            tl.trans(state_in.to(O.dtype.element_ty)),
             (rename_in * rename_in_2).to(O.dtype.element_ty),
+            state_in.to(O.dtype.element_ty),
             input_precision='ieee',
         )
         rename_5 = tl.trans(
             tl.dot(
                 tl.trans(V_tile),
                 total_in.to(O.dtype.element_ty),
-                total_3,
+                tl.trans(total_3),
                 input_precision='ieee',
             ),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.algebra.rule import Rule
 from napkin.derive.rules.accumulate import ACCUMULATED, ADDED_PARTS
+from napkin.derive.rules.ahead import AHEAD
 from napkin.derive.rules.alike import ALIKE
 from napkin.derive.rules.block import BLOCKED
 from napkin.derive.rules.cancel import CANCELLED
@@ -38,8 +39,8 @@ from napkin.derive.rules.visit import VISITED
 _ALL = (
     EXPANDED, READ, DISJOINT, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED,
     ALIKE, SPLIT, COUNTED, MEANS, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED,
-    VISITED, PARTED, BLOCKED, MERGED, RESUMED, SCANNED, GROUP, TILE, SQUARED, SEEN, ADDED_PARTS,
-    ACCUMULATED, PAIRED, SOLVED,
+    VISITED, PARTED, BLOCKED, MERGED, RESUMED, SCANNED, AHEAD, GROUP, TILE, SQUARED, SEEN,
+    ADDED_PARTS, ACCUMULATED, PAIRED, SOLVED,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

@@ -29,6 +29,7 @@ from drawing import (
     SCARCE,
     SEVERAL,
     SHARED,
+    SOLVED,
     WINDOWED,
     Drawing,
     Rejected,
@@ -106,6 +107,9 @@ FEWEST = {
 }  # fmt: skip
 """Of seeds from `SCARCE` on instead."""
 
+PAIRED = FEWEST | {far.paired: 60}
+"""Of seeds from `SOLVED` on instead."""
+
 ELSE = ("größe", "café", "μέσος", "сумма", "_ß1")
 """Names in other letters, which a kernel has in its own."""
 
@@ -121,7 +125,7 @@ def _named(made: Program, d: Drawing) -> Program:
 
 def _first(seed: int) -> Mapping[Callable[[Drawing], object], int]:
     if seed >= SCARCE:
-        return FEWEST
+        return PAIRED if seed >= SOLVED else FEWEST
     if seed >= FAR:
         return BESIDE if WINDOWED <= seed < ENDS else FARTHEST
     return RAREST if seed >= SEVERAL else RARER

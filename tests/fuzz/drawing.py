@@ -88,6 +88,9 @@ SHARED = 88_000_000
 SCARCE = 110_000_000
 """The first seed of programs that mostly begin with what few others reach (`scarce`)."""
 
+SOLVED = 120_000_000
+"""The first seed that draws states which are moved to what they recall after they decay."""
+
 ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats, up to
 `SCARCE`."""

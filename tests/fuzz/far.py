@@ -3,7 +3,7 @@ of positions: what is drawn from `FAR` on."""
 
 from __future__ import annotations
 
-from drawing import Drawing
+from drawing import SOLVED, Drawing
 from moves import positive
 from programs import Ref
 
@@ -86,7 +86,11 @@ def paired(d: Drawing) -> Ref:
     if d.chance(0.5):
         how = {"form": "delta", "within": k, "axes": k}
         a = d.rng.choice((0.5, d.step("sigmoid", d.input((*rows, t)), public=False)))
-        h = d.step("scan", 0.0, a, K, V, over=t, public=False, **how)
+        read = [a, K, V]
+        if d.seed >= SOLVED and d.chance(0.8):
+            how["form"] = "corrected"
+            read.append(d.rng.choice((1.0, d.step("sigmoid", d.input((t,)), public=False))))
+        h = d.step("scan", 0.0, *read, over=t, public=False, **how)
     else:
         added = d.step("mul", K, V, public=False)
         h = d.step("scan", 0.0, d.rng.choice((0.5, gate, gate)), added, over=t, form="decayed",

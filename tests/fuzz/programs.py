@@ -108,7 +108,15 @@ WIDER_STEPS = {
 """Steps of several states, and such as multiply a state by a matrix, whose columns lie along the
 axis `product`. From `SEVERAL` on (`drawing`)."""
 
-FORMS = STEPS | ANY_STEPS | WIDER_STEPS
+CORRECTED = {
+    "corrected": Form(
+        "h * {0} + {3} * {1} * ({2} - nk.contract(h * {0}, {1}, over={within!r}))",
+        ("factor", "key", "added", "share"),
+    ),
+}
+"""A step whose state is moved to what a key recalls of it after it decays. From `SOLVED` on."""
+
+FORMS = STEPS | ANY_STEPS | WIDER_STEPS | CORRECTED
 
 
 @dataclass(frozen=True)

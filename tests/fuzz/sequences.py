@@ -60,6 +60,9 @@ WIDER_STEPS: dict[str, Callable[..., np.ndarray | tuple[np.ndarray, ...]]] = {
     "multiplied": lambda h, b, w, at: np.tanh(b + product(h, w, at)),
     "rotated": lambda h, b, a, w, at: b + a * product(h, w, at),
     "delta": lambda h, a, k, v, at: a * h + k * v - k * (k * h).sum(at, keepdims=True),
+    "corrected": lambda h, a, k, v, b, at: (
+        a * h + b * k * (v - (k * a * h).sum(at, keepdims=True))
+    ),
     "normed": lambda h, b, at: (b + h) / np.sqrt(1 + (h**2).mean(at, keepdims=True)),
     "ordered": lambda h, b, at: np.sort(b + np.sin(h), at),
     "counted": lambda h, n, at: np.where(n > h, n, h - 1),
@@ -71,7 +74,7 @@ WIDER_STEPS: dict[str, Callable[..., np.ndarray | tuple[np.ndarray, ...]]] = {
     "delayed": lambda h, c, g, a, b, at: (c, g, np.sin(b + a * h)),
     "shares": lambda h, c, a, b, at: (shares(h + c, at), b + a * c),
 }  # fmt: skip
-"""The same of `programs.WIDER_STEPS`; matrices have their columns last."""
+"""The same of `programs.WIDER_STEPS` and `programs.CORRECTED`; matrices have their columns last."""
 
 
 def scan(step: Step, args: list[Value], sizes: Mapping[str, int]) -> Value:

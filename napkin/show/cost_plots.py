@@ -92,7 +92,7 @@ def traffic_terms(k: PlannedKernel) -> list[tuple[float, float]]:
     none where a term depends on more than sizes."""
     known: dict[Any, Any] = {size_symbol(a): n for a, n in k.choice.sizes.items()}
     try:
-        found: list[tuple[Any, float]] = [(t.alpha.xreplace(known), float(t.beta)) for t in k.terms]
+        found: list[tuple[Any, float]] = [(t.alpha.subs(known), float(t.beta)) for t in k.terms]
     except InputError:
         return []
     if any(alpha.free_symbols for alpha, _ in found):
@@ -126,17 +126,18 @@ def _least(k: PlannedKernel, memory: int) -> float:
 
 
 def _draw_roofline(axes: Any, found: Roofline) -> None:
-    finite = [x for x in found.levels if math.isfinite(x.intensity) and x.intensity > 0]
-    points = [v for x in finite for v in (x.intensity, x.balance)]
+    at = {x: x.intensity for x in found.levels if math.isfinite(x.intensity) and x.intensity > 0}
+    points = [*at.values(), *(x.balance for x in found.levels)]
     low, high = min(points) / 8, max(points) * 8
-    for x in finite:
+    for x in found.levels:
         name = f"{x.source} to {x.target}, {x.rate / 1e12:.3g} TB/s"
         (line,) = axes.plot(
             [low, x.balance, high],
             [low * x.rate / 1e12, found.peak / 1e12, found.peak / 1e12],
             label=name,
         )
-        axes.plot([x.intensity], [found.rate / 1e12], "o", color=line.get_color())
+        if x in at:  # a kernel without operations stands nowhere on axes of powers
+            axes.plot([at[x]], [found.rate / 1e12], "o", color=line.get_color())
     axes.axhline(found.peak / 1e12, color="black", linestyle=":", label=f"the peak of {found.pipe}")
     axes.set(xscale="log", yscale="log", xlabel="operations for each byte", ylabel="TFLOP/s")
     axes.legend(fontsize=8, loc="lower right", title="dots: the kernel, as predicted")

@@ -94,6 +94,24 @@ def test_a_long_title_takes_several_lines(tmp_path: Path) -> None:
     assert [len(line) <= 90 for line in lines] == [True]
 
 
+@nk.diagram("n x -> n x", sizes={"n": 64, "x": 64})
+def without_operations(A: nk.Array) -> nk.Array:
+    return nk.sort(A, "x")
+
+
+@nk.diagram("n, () -> n", sizes={"n": 1024})
+def with_a_term_of_one_axis(A: nk.Array, s: nk.Array) -> nk.Array:
+    return A * s
+
+
+@pytest.mark.parametrize("diagram", [without_operations, with_a_term_of_one_axis])
+def test_plots_of_small_kernels(tmp_path: Path, diagram: nk.Diagram) -> None:
+    pytest.importorskip("matplotlib")
+    plan = nk.derive(diagram)
+    assert f"roofline_{diagram.name}.svg" in plot_plan(tmp_path, plan)
+    assert all(isinstance(alpha, float) for alpha, _ in traffic_terms(plan.kernels[0]))
+
+
 def test_matplotlib_is_missing(
     napkin: Callable[..., Any], here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

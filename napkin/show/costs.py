@@ -20,7 +20,7 @@ from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
 from napkin.show.console import RenderableType, Table, table
 from napkin.show.notes import notes
-from napkin.show.plans import heading, term_text
+from napkin.show.plans import heading, kernel_title, specialised, term_text, total_time
 from napkin.show.words import bytes_text, us_text
 from napkin.studies.roofline import LevelUse, PipeUse, Roofline, roofline
 
@@ -34,6 +34,9 @@ def cost_json(plan: Plan) -> dict[str, Any]:
         if _mixed(k):
             data["in_bytes"] = _in_bytes_json(k)
         data["roofline"] = _roofline_json(roofline(k))
+    fast = [k for k in plan.launched.kernels if k.schedule.warpgroups]
+    for data, k in zip(out.get("warpgroups", ()), fast, strict=True):
+        data["roofline"] = _roofline_json(roofline(k))
     return out
 
 
@@ -43,9 +46,11 @@ def cost_view(plan: Plan) -> list[RenderableType]:
     for k in plan.kernels:
         out += [_transfers(k), _memory(k), _optima(plan, k)]
         out += [_in_bytes(k)] if _mixed(k) else []
-        found = roofline(k)
-        out += [_pipes(found), _roofs(found)]
-    return [*out, *notes(plan)]
+        out += _rooflines(k)
+    for k in specialised(plan):
+        said = f"It runs in place of kernel {k.name} on tensors that descriptors serve."
+        out += [*_rooflines(k), said, ""]
+    return [*out, total_time(plan), *notes(plan)]
 
 
 # --- numbers ------------------------------------------------------------------------------------
@@ -240,9 +245,13 @@ def _rows(found: Optimum | str, numbers: Mapping[Any, float] | None) -> dict[str
 # --- rooflines ----------------------------------------------------------------------------------
 
 
-def _pipes(found: Roofline) -> Table:
+def _rooflines(k: PlannedKernel) -> list[RenderableType]:
+    found, title = roofline(k), kernel_title(k)
+    return [_pipes(found, f"{title}: pipes and their slack"), _roofs(found, f"{title}: roofline")]
+
+
+def _pipes(found: Roofline, title: str) -> Table:
     """The pipes of a kernel, busiest first."""
-    title = f"kernel {found.kernel}: pipes and their slack"
     rows = ((p.name, us_text(p.seconds), f"{p.share:.0%}", us_text(p.slack)) for p in found.pipes)
     made = table("pipe", ">time", ">share", ">slack", title=title, rows=rows)
     made.add_section()
@@ -251,10 +260,10 @@ def _pipes(found: Roofline) -> Table:
     return made
 
 
-def _roofs(found: Roofline) -> Table:
+def _roofs(found: Roofline, title: str) -> Table:
     """The levels of memory from outside inwards."""
     numbers = (">bytes", ">TB/s", ">operations/B", ">balance", ">roof, TFLOP/s")
-    made = table("into", *numbers, "bound by", title=f"kernel {found.kernel}: roofline")
+    made = table("into", *numbers, "bound by", title=title)
     for x in found.levels:
         made.add_row(
             x.target,

@@ -37,6 +37,14 @@ def test_derive_writes_files_that_run_alone(napkin: Callable[..., Any], here: Pa
     assert all("def run(A, B):" in text and "napkin import" not in text for text in texts)
 
 
+def test_a_plan_without_sizes_has_none_in_its_heading(
+    napkin: Callable[..., Any], here: Path
+) -> None:
+    text = "import napkin as nk\n@nk.diagram('() -> ()')\ndef f(A):\n    return 2 * A\n"
+    (here / "one.py").write_text(text)
+    assert napkin("derive", "one.py").out.startswith("f on h100, bf16\n")
+
+
 def test_derive_json(napkin: Callable[..., Any]) -> None:
     found = napkin("derive", "attention", "--json")
     assert (found.status, found.err) == (0, "")

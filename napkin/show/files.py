@@ -84,6 +84,18 @@ def check_file(path: Path | None) -> None:
             _probe(path.resolve().with_name(f".{path.name}.{os.getpid()}.tmp"))
 
 
+def check_drawing(path: Path, option: str, *endings: str) -> None:
+    """Check that a drawing can be written, before the work that it shows. A name without an ending
+    will do.
+
+    Raises:
+        InputError: the name's ending is that of another format, or the file cannot be written.
+    """
+    if path.suffix.lower() not in ("", *endings):
+        raise InputError(f"{option} {path}: the drawing's name ends in {' or '.join(endings)}")
+    check_file(path)
+
+
 def check_csv(path: Path) -> None:
     """Check that a CSV file can be written, before the work whose result it is for.
 

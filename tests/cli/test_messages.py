@@ -80,6 +80,11 @@ CASES: list[tuple[list[str], str]] = [
     (["derive", "attention", "--sizes", "q=1", "--sizes", "q=2"], "q is given twice"),
     # where it goes
     (["draw", "attention", "-o", "none/a.svg"], "none/a.svg cannot be written: No such file"),
+    (["draw", "attention", "-o", "a.png"], "--output a.png: the drawing's name ends in .svg"),
+    (
+        ["draw", "attention", "--dot", "-o", "a.svg"],
+        "a.svg: the drawing's name ends in .dot or",
+    ),
     (["draw", "attention", "-o", "."], ". is a folder; name a file in it, as in name.svg"),
     (["generate", "matmul", "--out", "scores.py/x"], "scores.py/x cannot be written: Not a dir"),
     (["generate", "matmul", "matmul"], "matmul is given twice"),

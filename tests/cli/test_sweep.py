@@ -265,6 +265,7 @@ def test_a_roofline_without_products(napkin: Callable[..., Any]) -> None:
         (("--against", "h100,h101"), "unknown machine 'h101'; did you mean 'h100'?"),
         (("--against", "h100,"), "a machine is empty; write --against a100,h100,b200"),
         (("--against", "h100,h100"), "h100 is given twice"),
+        (("--against", "a100,a100_80"), "--against: a100_80 is a100; write it once"),
         (("--against", "h100", "--prices", "a100=1"), "--prices: a100 is none of h100"),
         (("--against", "h100", "--prices", "h100=a"), "h100='a' is no price; write USD per hour"),
         (("--against", "h100", "--prices", "h100=-1"), "h100='-1' is no price"),

@@ -41,6 +41,17 @@ def write_file(path: Path, content: bytes) -> None:
             raise
 
 
+def remove_file(path: Path, mark: str) -> None:
+    """Remove a file, where it is there and its text has `mark`.
+
+    Raises:
+        InputError: it cannot be removed.
+    """
+    with _refusing(path):
+        if path.is_file() and mark.encode() in path.read_bytes():
+            path.unlink()
+
+
 def writable_folder(path: Path) -> None:
     """Make `path` a folder that files can be written into.
 

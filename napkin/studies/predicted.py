@@ -23,8 +23,9 @@ class Predicted:
 
     Attributes:
         plan: the plan.
-        optimum: the least bytes that these kernels move in the memory of one group; None where that
-            has no such form (see `napkin.studies.strategies.optimum_of`).
+        optimum: the least bytes that the plan's cut, or one kernel for all, moves in the memory of
+            one group; None where that has no such form (see `napkin.studies.strategies.optimum_of`,
+            and `compare`, which looks at more cuts).
         compulsory: bytes of every input and output once.
         operations: of the matrix products, or of all arithmetic where a kernel has none.
         price: USD per hour of the machine; None where nobody said.

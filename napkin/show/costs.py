@@ -188,7 +188,7 @@ def _optima(plan: Plan, k: PlannedKernel) -> Table:
     if not isinstance(at_sizes, str):
         least = _at(at_sizes.bound, {**_numbers(k), MEMORY: budget})
         made.add_row("least H, in values", "", f"{least:,.0f}")
-    made.add_row("H with the tiles of the plan", "", f"{total:,}")
+    made.add_row("H with the tiles of the kernel", "", f"{total:,}")
     if k.cost.sharing is not None and (shared := _sharing(plan, k)) is not None:
         bound = k.cost.sharing.bound
         made.add_row("least H with taps held", str(bound), f"{shared:,.0f}")

@@ -83,6 +83,15 @@ def test_the_plan_is_the_lowest_of_its_landscape(name: str, sizes: dict[str, int
     assert min(found.seconds.values()) == pytest.approx(kernel.choice.time.seconds, rel=0.02)
 
 
+def test_kernels_that_run_in_place_of_others_have_a_roofline(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plan = nk.derive(load("attention"), sizes={"q": 16384, "x": 16384})
+    (fast,) = plan.launched.kernels
+    assert "roofline_attention_warpgroups.svg" in plot_plan(tmp_path, plan)
+    text = (tmp_path / "roofline_attention_warpgroups.svg").read_text()
+    assert f"kernel attention, {fast.schedule.side} of attention on h100" in text
+
+
 def test_a_long_title_takes_several_lines(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plan = nk.derive(load("mixture_of_experts"))

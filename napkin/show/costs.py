@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from napkin.bound.least import distinct
+from napkin.bound.least import distinct, for_memory
 from napkin.bound.optimum import Optimum
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.interior import visited_symbol
@@ -101,6 +102,17 @@ def _at_sizes(plan: Plan, k: PlannedKernel) -> Optimum | str:
     return _optimum(k.cost, sizes=k.choice.sizes, memory=inner_values(plan))
 
 
+def _least(k: PlannedKernel, cost: Cost, found: Optimum, budget: int) -> float:
+    """The least H in numbers. Without a stream several things may have to fit, for which the bound
+    in symbols takes their sum."""
+    if not k.choice.kernel.stream.axes:
+        with contextlib.suppress(InputError):
+            least = for_memory(cost, k.choice.sizes, budget)
+            if math.isfinite(least):
+                return least
+    return _at(found.bound, {**_numbers(k), MEMORY: budget})
+
+
 # --- plain data ---------------------------------------------------------------------------------
 
 
@@ -114,7 +126,7 @@ def _optimum_json(found: Optimum | str) -> dict[str, Any]:
         "multiplier": str(found.multiplier),
         "clipped": [str(v) for v in found.clipped],
         "arbitrary": [str(v) for v in found.arbitrary],
-        "exact": found.exact,
+        "exact": found.exact and not found.summed,
     }
 
 
@@ -123,7 +135,7 @@ def _in_bytes_json(k: PlannedKernel) -> dict[str, Any]:
     found, budget = _bytes_at_sizes(k), k.machine.shared_per_block
     at = {"M": budget, **_optimum_json(found), "H": sum(k.bytes.values())}
     if not isinstance(found, str):
-        at["H_least"] = round(_at(found.bound, {**_numbers(k), MEMORY: budget}))
+        at["H_least"] = round(_least(k, cost, found, budget))
     return {
         "stored": dict(k.dtypes),
         "H": str(cost.H.total),
@@ -138,7 +150,7 @@ def _at_sizes_json(plan: Plan, k: PlannedKernel) -> dict[str, Any]:
     out = {"M": inner_values(plan), **_optimum_json(found)}
     out["H"] = k.H.values(k.choice.sizes, k.tiles)
     if not isinstance(found, str):
-        out["H_least"] = round(_at(found.bound, {**_numbers(k), MEMORY: inner_values(plan)}))
+        out["H_least"] = round(_least(k, k.cost, found, inner_values(plan)))
     if (shared := _sharing(plan, k)) is not None:
         out["H_least_with_taps_held"] = round(shared)
     return out
@@ -186,8 +198,7 @@ def _optima(plan: Plan, k: PlannedKernel) -> Table:
     made.add_section()
     total = k.H.values(k.choice.sizes, k.tiles)
     if not isinstance(at_sizes, str):
-        least = _at(at_sizes.bound, {**_numbers(k), MEMORY: budget})
-        made.add_row("least H, in values", "", f"{least:,.0f}")
+        made.add_row("least H, in values", "", f"{_least(k, k.cost, at_sizes, budget):,.0f}")
     made.add_row("H with the tiles of the kernel", "", f"{total:,}")
     if k.cost.sharing is not None and (shared := _sharing(plan, k)) is not None:
         bound = k.cost.sharing.bound
@@ -217,7 +228,7 @@ def _in_bytes(k: PlannedKernel) -> Table:
     _add_rows(made, _rows(_optimum(cost), None), _rows(found, at))
     if not isinstance(found, str):
         made.add_section()
-        made.add_row("least H, in bytes", "", f"{_at(found.bound, at):,.0f}")
+        made.add_row("least H, in bytes", "", f"{_least(k, cost, found, budget):,.0f}")
     return made
 
 
@@ -230,7 +241,8 @@ def _rows(found: Optimum | str, numbers: Mapping[Any, float] | None) -> dict[str
     """What an optimum says, by name; tiles with their numbers where there are any."""
     if isinstance(found, str):
         return {"none": found}
-    out = {"bound": str(found.bound) + ("" if found.exact else ", to leading order")}
+    short = {"to leading order": not found.exact, "of the sum of what must fit": found.summed}
+    out = {"bound": ", ".join([str(found.bound), *(words for words, so in short.items() if so)])}
     for i, t in enumerate(found.terms):
         out[f"term {i + 1}"] = term_text(t)
     for v, e in found.tiles.items():

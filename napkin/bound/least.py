@@ -6,14 +6,18 @@ mixed types need no case of their own.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import sympy
 
+from napkin.bound.geometric import Layer, Sum, solve
+from napkin.bound.posynomial import Posynomial
 from napkin.bound.symbolic_cost import Cost
-from napkin.count.problem import Problem
+from napkin.count.problem import Problem, without_corners
 from napkin.count.traffic import Direction, Transfer, Unit
 from napkin.derive.kernel import Kernel
 from napkin.errors import InputError
@@ -49,10 +53,41 @@ def for_memory(
     if holds(dict.fromkeys(problem.groups, 1)) > memory:
         return math.inf
     found = cost.optimum(finite=chunk is not None, sizes=sizes, memory=memory, chunk=chunk)
-    # Without a stream, the column that binds is found for long axes; here another may not fit.
-    if holds(found.tiles) > memory * (1 + _TOUCH):
+    # Without a stream, the column that binds is found for long axes; here another may not fit, or
+    # several bind, for which their sum stands in: that leaves room.
+    held = holds(found.tiles)
+    if len(problem.columns) > 1 and abs(held - memory) > memory * _TOUCH:
+        with contextlib.suppress(InputError):
+            return _under_all(problem, known, memory)
+    if held > memory * (1 + _TOUCH):
         return math.inf
     return _number(found.bound, known, "the least H")
+
+
+def _under_all(problem: Problem, known: Mapping[Any, Any], memory: int) -> float:
+    """The least H of a problem without streams where every column fits, by numbers.
+
+    Raises:
+        InputError: H or M is no posynomial, or the solver finds no optimum.
+    """
+    tiles = tuple(problem.groups)
+
+    def numbers(expression: Any, name: str) -> Sum:
+        terms = Posynomial.of(expression, tiles, name).terms
+        found = {e: _number(c, known, name) for e, c in terms.items()}
+        if any(c < 0 for c in found.values()):
+            raise InputError(f"{name} has a negative term in the tiles")
+        return Sum.of(Posynomial(tiles, {e: sympy.Float(c) for e, c in found.items()}))
+
+    H = numbers(without_corners(problem.H, tiles), "H")
+    columns = tuple(numbers(c, "M") for c in problem.columns)
+    # A tile that H does not fall with only takes room.
+    uppers = [
+        _number(size, known, str(v)) if H.rows[:, i].any() else 1.0
+        for i, (v, size) in enumerate(problem.groups.items())
+    ]
+    layer = Layer("memory", H, columns, (float(memory),) * len(columns))
+    return H.exactly(np.array(solve([layer], uppers)[0]))
 
 
 def _number(expression: Any, known: Mapping[Any, Any], what: str) -> float:

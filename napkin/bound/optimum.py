@@ -50,6 +50,8 @@ class Optimum:
         clipped: the variables held at 1 or at the full size of their axis in this regime.
         arbitrary: variables at 1 only by choice, as the cost sees just their product with others.
         exact: whether this solves the program, or only its leading order for large M.
+        summed: whether several things must fit that bind together, for which their sum stands in:
+            the bound is then not the least.
     """
 
     tiles: dict[sympy.Symbol, sympy.Expr]
@@ -59,6 +61,7 @@ class Optimum:
     clipped: dict[sympy.Symbol, sympy.Expr]
     arbitrary: tuple[sympy.Symbol, ...] = ()
     exact: bool = True
+    summed: bool = False
 
 
 def optimum(

@@ -127,7 +127,7 @@ class Cost:
             others = [c for j, c in enumerate(columns) if j != i]
             if all(_fits(c, column, found) for c in others):
                 return found
-        return solve(sympy.Add(*columns))
+        return replace(solve(sympy.Add(*columns)), summed=True)
 
     def _check_visited(self, problem: Problem) -> None:
         """Refuse numbers where a key set is read from an input: tiles change what is visited."""

@@ -61,6 +61,8 @@ def check_diagram(
     wanted = request(*on_what, sized=not arrays, gradient=gradient, accumulate=accumulate)
     if gpu and (spans or arrays):
         raise InputError("--gpu draws inputs of its own; leave --range and --inputs out beside it")
+    if seed is not None and not gpu:
+        raise InputError("--seed goes with --gpu; without it, inputs are the same in every run")
     if gpu and scalars:
         raise InputError(
             "--gpu takes the values that the diagram gives its scalars; leave --scalars out beside "

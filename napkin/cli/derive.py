@@ -10,7 +10,7 @@ from typer import Option
 
 from napkin.cli import options
 from napkin.cli.request import request, tuned_plan
-from napkin.show.files import check_folder, writable_folder, write_file
+from napkin.show.files import check_folder, remove_file, writable_folder, write_file
 
 if TYPE_CHECKING:
     from napkin.plan.plan import Plan
@@ -63,9 +63,14 @@ def derive_diagram(
 
 
 def _write(plan: Plan, folder: Path) -> None:
-    """Write the files of a plan that run alone."""
-    from napkin.plan.standalone import standalone
+    """Write the files of a plan that run alone; none of another plan is left beside them."""
+    from napkin.plan.file import GENERATED
+    from napkin.plan.standalone import NAMES, standalone
 
     writable_folder(folder)
-    for name, text in standalone(plan).items():
+    files = standalone(plan)
+    for name, text in files.items():
         write_file(folder / name, text.encode())
+    for name in NAMES:
+        if name not in files:
+            remove_file(folder / name, GENERATED)

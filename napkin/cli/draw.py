@@ -21,6 +21,10 @@ def draw_diagram(
     dot: Annotated[bool, Option("--dot", help="Draw the dataflow graph in DOT.")] = False,
 ) -> None:
     """Draw a diagram as SVG, or its dataflow as DOT."""
+    from napkin.show.files import check_drawing, write_file
+
+    if output is not None:
+        check_drawing(output, "--output", *((".dot", ".gv") if dot else (".svg",)))
     diagram = load(name)
     if dot:
         from napkin.show.dataflow import dot as written
@@ -31,6 +35,4 @@ def draw_diagram(
     if output is None:
         sys.stdout.write(text)
         return
-    from napkin.show.files import write_file
-
     write_file(output, text.encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import zipfile
 import zlib
@@ -85,7 +86,7 @@ def parse_scalars(texts: Sequence[str]) -> dict[str, float]:
     """Values of scalars from every ``--scalars``, such as ``["scale=0.125,bias=-1"]``.
 
     Raises:
-        InputError: an entry is not SCALAR=NUMBER, or a scalar has two.
+        InputError: an entry is not SCALAR=NUMBER, a scalar has two, or its number is too large.
     """
     out: dict[str, float] = {}
     example = "scale=0.125"
@@ -94,6 +95,8 @@ def parse_scalars(texts: Sequence[str]) -> dict[str, float]:
             wrong = f"--scalars: {name}={_short(value)} is no number"
             raise InputError(f"{wrong}; write --scalars {example}")
         out[name] = float(value)
+        if not math.isfinite(out[name]):
+            raise InputError(f"--scalars: {name}={_short(value)} is too large for a float64")
     return out
 
 

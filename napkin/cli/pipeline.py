@@ -10,6 +10,7 @@ from typer import Option
 from napkin.cli import options
 from napkin.cli.parse import parse_cuts, parse_share, parse_sizes, parse_types
 from napkin.cli.request import load
+from napkin.errors import InputError
 
 _Storage = Annotated[
     list[str] | None,
@@ -80,6 +81,12 @@ def pipeline_diagram(
         from napkin.show.plots import check_plot
 
         check_plot(plot)
+    from napkin.show.files import check_drawing, write_file
+
+    if draw is not None:
+        check_drawing(draw, "--draw", ".svg")
+        if plot is not None and plot.resolve() == draw.resolve():
+            raise InputError(f"--plot and --draw both name {draw}; name two files")
     diagram, share = load(name), parse_share(overhead)
     given: dict[str, Any] = {
         "tiles": parse_sizes(tiles or (), "--tiles"),
@@ -101,8 +108,6 @@ def pipeline_diagram(
 
         write_gantt(plot, made, share)
     if draw is not None:
-        from napkin.show.files import write_file
-
         write_file(draw, drawn_body(made).encode())
     if json:
         console.emit_json(data)

@@ -27,6 +27,9 @@ _Share = Annotated[
         help="Attention's share of a whole run's time, as in 0.6. Shows the gain of that run.",
     ),
 ]
+_Top = Annotated[
+    int | None, Option(metavar="N", help="The number of results of a sweep. By default 20.")
+]
 _Sweep = Annotated[bool, Option("--sweep", help="Try all strides and tiles that are not given.")]
 
 
@@ -43,7 +46,7 @@ def simulate_tiles(
     batch: Annotated[int, Option(metavar="N", help="Batch size.")] = 1,
     share: _Share = None,
     sweep: _Sweep = False,
-    top: Annotated[int, Option(metavar="N", help="The number of results of a sweep.")] = 20,
+    top: _Top = None,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
@@ -71,10 +74,12 @@ def simulate_tiles(
     if sweep:
         from napkin.studies.sweep import sweep as run_sweep
 
-        found = run_sweep(size, **common, top=top)
+        found = run_sweep(size, **common, top=20 if top is None else top)
     else:
         from napkin.studies.simulator import simulate
 
+        if top is not None:
+            raise InputError("--top goes with --sweep, which has several results")
         for name in ("q_tile", "kv_tile"):
             if name not in shapes:
                 option = f"--{name.replace('_', '-')}"

@@ -13,6 +13,7 @@ from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.ir.node import REDUCTIONS, Node, postorder, preorder
 from napkin.ir.storage import storage_type
+from napkin.ir.types import STORAGE
 from napkin.machine.hardware import Machine
 from napkin.schedule import WARPS
 
@@ -66,7 +67,7 @@ def product_type(parts: Sequence[Node], storage: Mapping[str, str], dtype: str) 
     """The type in which a product of `parts` is multiplied: the widest of those that are read; what
     is computed is rounded to it."""
     known = [dtype_of(p, storage, dtype) for p in parts if is_read(p)]
-    return max(known, key=ITEM_BYTES.__getitem__, default=dtype)
+    return max(known, key=lambda name: STORAGE[name].bits, default=dtype)
 
 
 def continued(kernel: Kernel) -> tuple[Contraction[str], ...]:

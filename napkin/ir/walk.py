@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from napkin.errors import InputError, NapkinError
 from napkin.ir.key_sets import boxes_of, member
 from napkin.ir.node import MOVES, REDUCTIONS, Kind, Node, factors, in_kind, over, steps_of
 from napkin.ir.operators import POINTWISE
+from napkin.ir.operators.record import Operator, Reduction
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import bounds
 from napkin.ir.taking import reading_of, table_of, taken_of
@@ -208,7 +210,7 @@ class Walk:
         if n.kind != "bool":
             first = 1 if n.op == "where" else 0
             arrays[first:] = [self.library.numbers(a, n.kind) for a in arrays[first:]]
-        out = POINTWISE[n.op].evaluate(self.library.xp, *arrays)
+        out = _evaluated(POINTWISE[n.op], self.library.xp, *arrays)
         return self.library.spread(out, arrays)
 
     def _reduced(self, n: Node) -> Any:
@@ -227,7 +229,7 @@ class Walk:
             nothing = self.library.filled(in_kind(record.identity, n.kind), value)
             kept = [k for i, k in enumerate(value.shape) if i not in where]
             return self.library.expanded(nothing, kept)
-        return record.evaluate(self.library.xp, value, where, start)
+        return _evaluated(record, self.library.xp, value, where, start)
 
     def _gathered(self, n: Node) -> Any:
         """The value of a take, or of a reading at computed positions."""
@@ -278,6 +280,25 @@ class Walk:
 
     def _positions(self, axis: str, where: range, target: Sequence[str]) -> Any:
         return self.library.aligned(self.library.positions(where), (axis,), target)
+
+
+def _evaluated(record: Operator | Reduction, *given: Any) -> Any:
+    """What a record computes of arrays. One of a user was tried on a few of them alone.
+
+    Raises:
+        InputError: that of a user raises.
+    """
+    try:
+        return record.evaluate(*given)
+    except Exception as error:
+        if not record.definition or isinstance(error, NapkinError):
+            raise
+        what = "operator" if isinstance(record, Operator) else "reduction"
+        shapes = " and ".join(str(tuple(a.shape)) for a in given[1:] if hasattr(a, "shape"))
+        raise InputError(
+            f"{what} {record.name}: evaluate of arrays of shape {shapes} raised "
+            f"{type(error).__name__}: {error}; it takes arrays of any shape"
+        ) from error
 
 
 def _at(value: Any, n: Node, axis: str, t: int) -> Any:

@@ -50,6 +50,10 @@ _IMPORTS = {
 }
 
 
+NAMES = ("kernel.py", "warpgroups.py")
+"""The files that a plan may have."""
+
+
 def standalone(plan: Plan) -> dict[str, str]:
     """The files of a plan, by name: kernel.py, and warpgroups.py where it has warp-specialised
     kernels. `run` of the latter refuses tensors that descriptors do not serve."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from napkin.progress import Progress, silent
@@ -25,15 +26,26 @@ Rows: TypeAlias = Iterable[Sequence[str]]
 _PIPED_WIDTH = 120
 """Columns where nobody said how wide the output is."""
 
+_HEIGHT = 25
+"""Lines of a screen: no output depends on them, but rich would read LINES, whatever is in it."""
+
 
 def console(stream: Any = None) -> Console:
     """A console that writes texts as they are: no markup, no emoji, no guessing of colours."""
     from rich.console import Console
 
     file = sys.stdout if stream is None else stream
-    known = file.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    width = None if known else _PIPED_WIDTH
-    return Console(file=file, width=width, markup=False, emoji=False, highlight=False)
+    return Console(file=file, width=_width(file), height=_HEIGHT, markup=False, emoji=False,
+                   highlight=False)  # fmt: skip
+
+
+def _width(file: Any) -> int:
+    """The columns of a stream: as COLUMNS says, or else those of its terminal."""
+    said = os.environ.get("COLUMNS", "")
+    with contextlib.suppress(ValueError, OSError):
+        own = int(said) if re.fullmatch("[0-9]*[1-9][0-9]*", said) else 0
+        return own or os.get_terminal_size(file.fileno()).columns or _PIPED_WIDTH
+    return _PIPED_WIDTH
 
 
 def emit(*things: RenderableType) -> None:
@@ -53,8 +65,8 @@ def plain_text(*things: RenderableType) -> str:
     """What `emit` prints where nobody said how wide the output is, and in no colours."""
     from rich.console import Console
 
-    made = Console(file=io.StringIO(), width=_PIPED_WIDTH, markup=False, emoji=False,
-                   highlight=False, color_system=None)  # fmt: skip
+    made = Console(file=io.StringIO(), width=_PIPED_WIDTH, height=_HEIGHT, markup=False,
+                   emoji=False, highlight=False, color_system=None)  # fmt: skip
     return _rendered(made, things)
 
 
@@ -127,7 +139,7 @@ def answer(
         emit(*view())
 
 
-@contextmanager
+@contextlib.contextmanager
 def progress() -> Generator[Progress]:
     """A progress bar on stderr, or nothing where stderr is not a terminal."""
     if not sys.stderr.isatty():

@@ -15,7 +15,7 @@ from napkin.ir.symbols import size_symbol
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.show import files
-from napkin.show.plans import heading
+from napkin.show.plans import heading, kernel_title, specialised
 from napkin.show.plots import figure, figure_class
 from napkin.show.predictions import fixed_sizes
 from napkin.show.words import Range, sizes_text
@@ -42,7 +42,8 @@ def check_folder(folder: Path, what: str = "--plot") -> None:
 
 
 def plot_plan(folder: Path, plan: Plan) -> list[str]:
-    """Draw, for each kernel, traffic against memory, its roofline and its tiles; the files' names.
+    """Draw, for each kernel, traffic against memory, its roofline and its tiles, and the rooflines
+    of kernels of warpgroups that run in place of these; the files' names.
 
     A kernel whose bound is in no closed form has no plot of traffic, one with fewer than two tiles
     to choose no landscape.
@@ -60,6 +61,11 @@ def plot_plan(folder: Path, plan: Plan) -> list[str]:
         found = landscape(k)
         if found is not None:
             out.append(_write(folder, f"tiles_{k.name}", about, _draw_landscape, found))
+    for k in specialised(plan):
+        about = f"{kernel_title(k)} of {heading(plan)}"
+        out.append(
+            _write(folder, f"roofline_{k.name}_warpgroups", about, _draw_roofline, roofline(k))
+        )
     return out
 
 
@@ -92,7 +98,7 @@ def traffic_terms(k: PlannedKernel) -> list[tuple[float, float]]:
     none where a term depends on more than sizes."""
     known: dict[Any, Any] = {size_symbol(a): n for a, n in k.choice.sizes.items()}
     try:
-        found: list[tuple[Any, float]] = [(t.alpha.xreplace(known), float(t.beta)) for t in k.terms]
+        found: list[tuple[Any, float]] = [(t.alpha.subs(known), float(t.beta)) for t in k.terms]
     except InputError:
         return []
     if any(alpha.free_symbols for alpha, _ in found):
@@ -112,7 +118,7 @@ def _draw_traffic(axes: Any, k: PlannedKernel, terms: Sequence[tuple[float, floa
     if least:
         axes.plot(*zip(*least, strict=True), color="black", label="the least H at these sizes")
     moved = sum(k.bytes.values())
-    axes.plot([here], [moved], "o", color="black", label="H of the plan")
+    axes.plot([here], [moved], "o", color="black", label="H of the kernel")
     axes.axvline(here, color="grey", linestyle=":", label=f"M of {k.machine.name}")
     axes.set(xscale="log", yscale="log", xlabel="bytes of a group, M", ylabel="bytes moved, H")
     axes.legend(fontsize=8)
@@ -126,17 +132,18 @@ def _least(k: PlannedKernel, memory: int) -> float:
 
 
 def _draw_roofline(axes: Any, found: Roofline) -> None:
-    finite = [x for x in found.levels if math.isfinite(x.intensity) and x.intensity > 0]
-    points = [v for x in finite for v in (x.intensity, x.balance)]
+    at = {x: x.intensity for x in found.levels if math.isfinite(x.intensity) and x.intensity > 0}
+    points = [*at.values(), *(x.balance for x in found.levels)]
     low, high = min(points) / 8, max(points) * 8
-    for x in finite:
+    for x in found.levels:
         name = f"{x.source} to {x.target}, {x.rate / 1e12:.3g} TB/s"
         (line,) = axes.plot(
             [low, x.balance, high],
             [low * x.rate / 1e12, found.peak / 1e12, found.peak / 1e12],
             label=name,
         )
-        axes.plot([x.intensity], [found.rate / 1e12], "o", color=line.get_color())
+        if x in at:  # a kernel without operations stands nowhere on axes of powers
+            axes.plot([at[x]], [found.rate / 1e12], "o", color=line.get_color())
     axes.axhline(found.peak / 1e12, color="black", linestyle=":", label=f"the peak of {found.pipe}")
     axes.set(xscale="log", yscale="log", xlabel="operations for each byte", ylabel="TFLOP/s")
     axes.legend(fontsize=8, loc="lower right", title="dots: the kernel, as predicted")

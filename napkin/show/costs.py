@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from napkin.bound.least import distinct
+from napkin.bound.least import distinct, for_memory
 from napkin.bound.optimum import Optimum
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.interior import visited_symbol
@@ -20,7 +21,7 @@ from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
 from napkin.show.console import RenderableType, Table, table
 from napkin.show.notes import notes
-from napkin.show.plans import heading, term_text
+from napkin.show.plans import heading, kernel_title, specialised, term_text, total_time
 from napkin.show.words import bytes_text, us_text
 from napkin.studies.roofline import LevelUse, PipeUse, Roofline, roofline
 
@@ -34,6 +35,9 @@ def cost_json(plan: Plan) -> dict[str, Any]:
         if _mixed(k):
             data["in_bytes"] = _in_bytes_json(k)
         data["roofline"] = _roofline_json(roofline(k))
+    fast = [k for k in plan.launched.kernels if k.schedule.warpgroups]
+    for data, k in zip(out.get("warpgroups", ()), fast, strict=True):
+        data["roofline"] = _roofline_json(roofline(k))
     return out
 
 
@@ -43,9 +47,11 @@ def cost_view(plan: Plan) -> list[RenderableType]:
     for k in plan.kernels:
         out += [_transfers(k), _memory(k), _optima(plan, k)]
         out += [_in_bytes(k)] if _mixed(k) else []
-        found = roofline(k)
-        out += [_pipes(found), _roofs(found)]
-    return [*out, *notes(plan)]
+        out += _rooflines(k)
+    for k in specialised(plan):
+        said = f"It runs in place of kernel {k.name} on tensors that descriptors serve."
+        out += [*_rooflines(k), said, ""]
+    return [*out, total_time(plan), *notes(plan)]
 
 
 # --- numbers ------------------------------------------------------------------------------------
@@ -96,6 +102,17 @@ def _at_sizes(plan: Plan, k: PlannedKernel) -> Optimum | str:
     return _optimum(k.cost, sizes=k.choice.sizes, memory=inner_values(plan))
 
 
+def _least(k: PlannedKernel, cost: Cost, found: Optimum, budget: int) -> float:
+    """The least H in numbers. Without a stream several things may have to fit, for which the bound
+    in symbols takes their sum."""
+    if not k.choice.kernel.stream.axes:
+        with contextlib.suppress(InputError):
+            least = for_memory(cost, k.choice.sizes, budget)
+            if math.isfinite(least):
+                return least
+    return _at(found.bound, {**_numbers(k), MEMORY: budget})
+
+
 # --- plain data ---------------------------------------------------------------------------------
 
 
@@ -109,7 +126,7 @@ def _optimum_json(found: Optimum | str) -> dict[str, Any]:
         "multiplier": str(found.multiplier),
         "clipped": [str(v) for v in found.clipped],
         "arbitrary": [str(v) for v in found.arbitrary],
-        "exact": found.exact,
+        "exact": found.exact and not found.summed,
     }
 
 
@@ -118,7 +135,7 @@ def _in_bytes_json(k: PlannedKernel) -> dict[str, Any]:
     found, budget = _bytes_at_sizes(k), k.machine.shared_per_block
     at = {"M": budget, **_optimum_json(found), "H": sum(k.bytes.values())}
     if not isinstance(found, str):
-        at["H_least"] = round(_at(found.bound, {**_numbers(k), MEMORY: budget}))
+        at["H_least"] = round(_least(k, cost, found, budget))
     return {
         "stored": dict(k.dtypes),
         "H": str(cost.H.total),
@@ -133,7 +150,7 @@ def _at_sizes_json(plan: Plan, k: PlannedKernel) -> dict[str, Any]:
     out = {"M": inner_values(plan), **_optimum_json(found)}
     out["H"] = k.H.values(k.choice.sizes, k.tiles)
     if not isinstance(found, str):
-        out["H_least"] = round(_at(found.bound, {**_numbers(k), MEMORY: inner_values(plan)}))
+        out["H_least"] = round(_least(k, k.cost, found, inner_values(plan)))
     if (shared := _sharing(plan, k)) is not None:
         out["H_least_with_taps_held"] = round(shared)
     return out
@@ -181,9 +198,8 @@ def _optima(plan: Plan, k: PlannedKernel) -> Table:
     made.add_section()
     total = k.H.values(k.choice.sizes, k.tiles)
     if not isinstance(at_sizes, str):
-        least = _at(at_sizes.bound, {**_numbers(k), MEMORY: budget})
-        made.add_row("least H, in values", "", f"{least:,.0f}")
-    made.add_row("H with the tiles of the plan", "", f"{total:,}")
+        made.add_row("least H, in values", "", f"{_least(k, k.cost, at_sizes, budget):,.0f}")
+    made.add_row("H with the tiles of the kernel", "", f"{total:,}")
     if k.cost.sharing is not None and (shared := _sharing(plan, k)) is not None:
         bound = k.cost.sharing.bound
         made.add_row("least H with taps held", str(bound), f"{shared:,.0f}")
@@ -212,7 +228,7 @@ def _in_bytes(k: PlannedKernel) -> Table:
     _add_rows(made, _rows(_optimum(cost), None), _rows(found, at))
     if not isinstance(found, str):
         made.add_section()
-        made.add_row("least H, in bytes", "", f"{_at(found.bound, at):,.0f}")
+        made.add_row("least H, in bytes", "", f"{_least(k, cost, found, budget):,.0f}")
     return made
 
 
@@ -225,7 +241,8 @@ def _rows(found: Optimum | str, numbers: Mapping[Any, float] | None) -> dict[str
     """What an optimum says, by name; tiles with their numbers where there are any."""
     if isinstance(found, str):
         return {"none": found}
-    out = {"bound": str(found.bound) + ("" if found.exact else ", to leading order")}
+    short = {"to leading order": not found.exact, "of the sum of what must fit": found.summed}
+    out = {"bound": ", ".join([str(found.bound), *(words for words, so in short.items() if so)])}
     for i, t in enumerate(found.terms):
         out[f"term {i + 1}"] = term_text(t)
     for v, e in found.tiles.items():
@@ -240,9 +257,13 @@ def _rows(found: Optimum | str, numbers: Mapping[Any, float] | None) -> dict[str
 # --- rooflines ----------------------------------------------------------------------------------
 
 
-def _pipes(found: Roofline) -> Table:
+def _rooflines(k: PlannedKernel) -> list[RenderableType]:
+    found, title = roofline(k), kernel_title(k)
+    return [_pipes(found, f"{title}: pipes and their slack"), _roofs(found, f"{title}: roofline")]
+
+
+def _pipes(found: Roofline, title: str) -> Table:
     """The pipes of a kernel, busiest first."""
-    title = f"kernel {found.kernel}: pipes and their slack"
     rows = ((p.name, us_text(p.seconds), f"{p.share:.0%}", us_text(p.slack)) for p in found.pipes)
     made = table("pipe", ">time", ">share", ">slack", title=title, rows=rows)
     made.add_section()
@@ -251,10 +272,10 @@ def _pipes(found: Roofline) -> Table:
     return made
 
 
-def _roofs(found: Roofline) -> Table:
+def _roofs(found: Roofline, title: str) -> Table:
     """The levels of memory from outside inwards."""
     numbers = (">bytes", ">TB/s", ">operations/B", ">balance", ">roof, TFLOP/s")
-    made = table("into", *numbers, "bound by", title=f"kernel {found.kernel}: roofline")
+    made = table("into", *numbers, "bound by", title=title)
     for x in found.levels:
         made.add_row(
             x.target,

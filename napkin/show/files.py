@@ -41,6 +41,17 @@ def write_file(path: Path, content: bytes) -> None:
             raise
 
 
+def remove_file(path: Path, mark: str) -> None:
+    """Remove a file, where it is there and its text has `mark`.
+
+    Raises:
+        InputError: it cannot be removed.
+    """
+    with _refusing(path):
+        if path.is_file() and mark.encode() in path.read_bytes():
+            path.unlink()
+
+
 def writable_folder(path: Path) -> None:
     """Make `path` a folder that files can be written into.
 
@@ -82,6 +93,18 @@ def check_file(path: Path | None) -> None:
             raise InputError(f"{path} is a folder; name a file in it, as in {path / 'name.svg'}")
         if not path.exists() or path.is_file():
             _probe(path.resolve().with_name(f".{path.name}.{os.getpid()}.tmp"))
+
+
+def check_drawing(path: Path, option: str, *endings: str) -> None:
+    """Check that a drawing can be written, before the work that it shows. A name without an ending
+    will do.
+
+    Raises:
+        InputError: the name's ending is that of another format, or the file cannot be written.
+    """
+    if path.suffix.lower() not in ("", *endings):
+        raise InputError(f"{option} {path}: the drawing's name ends in {' or '.join(endings)}")
+    check_file(path)
 
 
 def check_csv(path: Path) -> None:

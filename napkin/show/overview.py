@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -14,10 +15,11 @@ from napkin.show.console import Table, table
 
 
 def summary(diagram: Diagram, name: str) -> str:
-    """The first line that a shipped page, or else its function, says about itself."""
+    """The first sentence that a shipped page, or else its function, says about itself."""
     page = library._shelf() / f"{name}.py"  # pyright: ignore[reportPrivateUsage]
     text = ast.get_docstring(ast.parse(page.read_bytes())) or diagram.doc
-    return text.splitlines()[0] if text else ""
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    return re.split(r"(?<=\.) (?=[A-Z])", paragraph, maxsplit=1)[0]
 
 
 def diagrams_json() -> list[dict[str, Any]]:

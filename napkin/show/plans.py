@@ -20,18 +20,31 @@ if TYPE_CHECKING:
 
 def heading(plan: Plan) -> str:
     """What is planned, where, in which type and at which sizes."""
-    return f"{plan.name} on {plan.machine.name}, {plan.dtype}, {sizes_text(plan.sizes)}"
+    said = [f"{plan.name} on {plan.machine.name}", plan.dtype, sizes_text(plan.sizes)]
+    return ", ".join(filter(None, said))
 
 
 def plan_view(plan: Plan) -> list[RenderableType]:
     """The derivation and the costs of a plan."""
-    tables = [pairs(f"kernel {k.name}", _rows(k)) for k in plan.kernels]
-    fast = [k for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
-    tables += [pairs(f"kernel {k.name}, {k.schedule.side}", _specialised_rows(k)) for k in fast]
+    tables = [pairs(kernel_title(k), _rows(k)) for k in plan.kernels]
+    tables += [pairs(kernel_title(k), _specialised_rows(k)) for k in specialised(plan)]
+    return [trail_tree(plan.trail, heading(plan)), "", *tables, total_time(plan), *plan.notes]
+
+
+def specialised(plan: Plan) -> list[PlannedKernel]:
+    """The kernels of warpgroups that run in place of a plan's own."""
+    return [k for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
+
+
+def kernel_title(k: PlannedKernel) -> str:
+    """A kernel by its name, and by its warpgroups where it has such."""
+    return f"kernel {k.name}, {k.schedule.side}" if k.schedule.warpgroups else f"kernel {k.name}"
+
+
+def total_time(plan: Plan) -> str:
+    """The predicted time of a plan in a line."""
     total = f"predicted time {plan.seconds * 1e6:,.1f} us"
-    if len(plan.kernels) > 1:
-        total += f", of {len(plan.kernels)} kernels"
-    return [trail_tree(plan.trail, heading(plan)), "", *tables, total, *plan.notes]
+    return f"{total}, of {len(plan.kernels)} kernels" if len(plan.kernels) > 1 else total
 
 
 def trail_tree(trail: Trail, title: str) -> Tree:

@@ -157,6 +157,7 @@ def _peak(p: Predicted) -> float:
 
 
 _WORDS = (
-    "moved: bytes that all groups read and write, at the plan's tiles; optimum: the same kernels at"
-    " their best tiles for the memory of a group; compulsory: every input and output once."
+    "moved: bytes that all groups read and write, at the plan's tiles; optimum: the least for the"
+    " memory of a group, over the plan's cut and one fused kernel, under any labels; compulsory:"
+    " every input and output once."
 )

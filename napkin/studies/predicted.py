@@ -23,8 +23,9 @@ class Predicted:
 
     Attributes:
         plan: the plan.
-        optimum: the least bytes that these kernels move in the memory of one group; None where that
-            has no such form (see `napkin.studies.strategies.optimum_of`).
+        optimum: the least bytes that the plan's cut, or one kernel for all, moves in the memory of
+            one group; None where that has no such form (see `napkin.studies.strategies.optimum_of`,
+            and `compare`, which looks at more cuts).
         compulsory: bytes of every input and output once.
         operations: of the matrix products, or of all arithmetic where a kernel has none.
         price: USD per hour of the machine; None where nobody said.
@@ -136,10 +137,12 @@ def on_machines(
     Raises:
         InputError: a machine, a size or a dtype is not known, or a price is of none of them.
     """
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise InputError(f"--against: {name} is given twice; write it once")
     machines = [machine(name) for name in names]  # before any work
+    for i, (name, on) in enumerate(zip(names, machines, strict=True)):
+        if on in machines[:i]:
+            same = names[machines.index(on)]
+            twice = f"{name} is given twice" if same == name else f"{name} is {same}"
+            raise InputError(f"--against: {twice}; write it once")
     for name in prices:
         if name not in names and name not in {on.name for on in machines}:
             raise InputError(f"--prices: {name} is none of {', '.join(names)}")

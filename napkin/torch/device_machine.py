@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from napkin.errors import InputError
 from napkin.machine.machines import Machine, machine, machines
 
 ON_CPU = "h100"
@@ -18,9 +19,16 @@ ON_CPU = "h100"
 @lru_cache(maxsize=64)
 def machine_of(device: torch.device) -> Machine:
     """The machine of a device: `$NAPKIN_MACHINE`, or the shipped one of its name, or the nearest by
-    compute capability whose groups have no more shared memory than the device gives one."""
+    compute capability whose groups have no more shared memory than the device gives one.
+
+    Raises:
+        InputError: NAPKIN_MACHINE names no machine.
+    """
     if chosen := os.environ.get("NAPKIN_MACHINE"):
-        return machine(os.path.expanduser(chosen))
+        try:
+            return machine(os.path.expanduser(chosen))
+        except InputError as error:
+            raise InputError(f"NAPKIN_MACHINE: {error}") from None
     if device.type == "cpu":
         return machine(ON_CPU)
     return shipped(device)

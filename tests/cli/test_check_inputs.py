@@ -58,6 +58,7 @@ def test_values_of_scalars(page: Path, napkin: Callable[..., Any]) -> None:
     for how, said in (
         ((), "scaled has no value for the scalar s; write --scalars s=1.0"),
         (("--scalars", "s=one"), "s='one' is no number; write --scalars scale=0.125"),
+        (("--scalars", "s=1e999"), "s='1e999' is too large for a float64"),
         (("--scalars", "s=1,u=2"), "scaled has no scalar 'u'"),
         (("--gpu",), "write in the function, as its default, s=1.0"),
         (("--gpu", "--scalars", "s=1"), "leave --scalars out beside it"),
@@ -82,6 +83,7 @@ CASES = [
     (["--inputs", "one.npy"], "one array has no name; save it with np.savez"),
     (["--inputs", "pickled.npz"], "it is no .npz file of numbers"),
     (["--inputs", "other.npz"], "axis n is 5 in X but 8 elsewhere"),
+    (["--seed", "5"], "--seed goes with --gpu; without it, inputs are the same in every run"),
     (["--range", "rate=0..1", "--gpu"], "--gpu draws inputs of its own"),
 ]
 

@@ -83,6 +83,15 @@ def test_the_plan_is_the_lowest_of_its_landscape(name: str, sizes: dict[str, int
     assert min(found.seconds.values()) == pytest.approx(kernel.choice.time.seconds, rel=0.02)
 
 
+def test_kernels_that_run_in_place_of_others_have_a_roofline(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plan = nk.derive(load("attention"), sizes={"q": 16384, "x": 16384})
+    (fast,) = plan.launched.kernels
+    assert "roofline_attention_warpgroups.svg" in plot_plan(tmp_path, plan)
+    text = (tmp_path / "roofline_attention_warpgroups.svg").read_text()
+    assert f"kernel attention, {fast.schedule.side} of attention on h100" in text
+
+
 def test_a_long_title_takes_several_lines(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plan = nk.derive(load("mixture_of_experts"))
@@ -92,6 +101,24 @@ def test_a_long_title_takes_several_lines(tmp_path: Path) -> None:
     assert f"mixture_of_experts_H of {heading(plan)}" not in text
     lines = re.findall(r"<text[^>]*>([^<]*mixture_of_experts_H of [^<]*)</text>", text)
     assert [len(line) <= 90 for line in lines] == [True]
+
+
+@nk.diagram("n x -> n x", sizes={"n": 64, "x": 64})
+def without_operations(A: nk.Array) -> nk.Array:
+    return nk.sort(A, "x")
+
+
+@nk.diagram("n, () -> n", sizes={"n": 1024})
+def with_a_term_of_one_axis(A: nk.Array, s: nk.Array) -> nk.Array:
+    return A * s
+
+
+@pytest.mark.parametrize("diagram", [without_operations, with_a_term_of_one_axis])
+def test_plots_of_small_kernels(tmp_path: Path, diagram: nk.Diagram) -> None:
+    pytest.importorskip("matplotlib")
+    plan = nk.derive(diagram)
+    assert f"roofline_{diagram.name}.svg" in plot_plan(tmp_path, plan)
+    assert all(isinstance(alpha, float) for alpha, _ in traffic_terms(plan.kernels[0]))
 
 
 def test_matplotlib_is_missing(

@@ -52,6 +52,18 @@ def order(A, B):
     "def noise(A):\n    return nk.reduce(A, 'max', over='x')\n",
 }
 
+PAGES["picky.py"] = """
+import napkin as nk
+def few(xp, x):
+    if x.size > 1000:
+        raise ValueError("too many")
+    return x + 1.0
+more = nk.operator("at_most_a_thousand", 1, evaluate=few, triton="x + 1.0")
+@nk.diagram("n -> n", sizes={"n": 4096})
+def picky(A):
+    return more(A)
+"""
+
 CASES: list[tuple[list[str], str]] = [
     # what is asked for
     (["derive", "attenton"], "there is no diagram 'attenton'; did you mean 'attention'?"),
@@ -68,6 +80,10 @@ CASES: list[tuple[list[str], str]] = [
     (["machines", "h101"], "unknown machine 'h101'; did you mean 'h100'?"),
     (["derive", "attention", "--dtype", "bf17"], "dtype 'bf17': kernels store bf16, fp16, fp32"),
     (["derive", "attention", "--dtype", "fp8"], "fp32; for inputs alone, --storage NAME=fp8"),
+    (
+        ["check", "picky.py", "--sizes", "n=4096"],
+        "operator at_most_a_thousand: evaluate of arrays of shape (4096,) raised ValueError: too",
+    ),
     # sizes
     (["derive", "scores.py"], "scores needs a size for q, d, x; write q=1024,d=1024,x=1024"),
     (["derive", "attention", "--sizes", "z=1"], "attention has no axis 'z'; known: q, d, x"),
@@ -80,6 +96,11 @@ CASES: list[tuple[list[str], str]] = [
     (["derive", "attention", "--sizes", "q=1", "--sizes", "q=2"], "q is given twice"),
     # where it goes
     (["draw", "attention", "-o", "none/a.svg"], "none/a.svg cannot be written: No such file"),
+    (["draw", "attention", "-o", "a.png"], "--output a.png: the drawing's name ends in .svg"),
+    (
+        ["draw", "attention", "--dot", "-o", "a.svg"],
+        "a.svg: the drawing's name ends in .dot or",
+    ),
     (["draw", "attention", "-o", "."], ". is a folder; name a file in it, as in name.svg"),
     (["generate", "matmul", "--out", "scores.py/x"], "scores.py/x cannot be written: Not a dir"),
     (["generate", "matmul", "matmul"], "matmul is given twice"),

@@ -37,6 +37,37 @@ def test_derive_writes_files_that_run_alone(napkin: Callable[..., Any], here: Pa
     assert all("def run(A, B):" in text and "napkin import" not in text for text in texts)
 
 
+def test_derive_leaves_no_file_of_another_plan(napkin: Callable[..., Any], here: Path) -> None:
+    long = ("derive", "attention", "--sizes", "q=16384,x=16384")
+    assert napkin(*long, "--out", "made").status == 0
+    assert {p.name for p in (here / "made").iterdir()} == {"kernel.py", "warpgroups.py"}
+    (here / "made" / "notes.txt").write_text("")
+    assert napkin("derive", "rmsnorm", "--out", "made").status == 0
+    assert {p.name for p in (here / "made").iterdir()} == {"kernel.py", "notes.txt"}
+    (here / "made" / "warpgroups.py").write_text("mine = 1\n")
+    assert napkin("derive", "rmsnorm", "--out", "made").status == 0
+    assert (here / "made" / "warpgroups.py").read_text() == "mine = 1\n"
+
+
+@pytest.mark.parametrize("columns", ["0", "\u00b2", "-1", "many"])
+def test_a_width_that_is_none(
+    napkin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    usual = napkin("machines").out
+    monkeypatch.setenv("COLUMNS", columns)
+    assert napkin("machines").out == usual
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, napkin("machines").out.splitlines())) <= 60
+
+
+def test_a_plan_without_sizes_has_none_in_its_heading(
+    napkin: Callable[..., Any], here: Path
+) -> None:
+    text = "import napkin as nk\n@nk.diagram('() -> ()')\ndef f(A):\n    return 2 * A\n"
+    (here / "one.py").write_text(text)
+    assert napkin("derive", "one.py").out.startswith("f on h100, bf16\n")
+
+
 def test_derive_json(napkin: Callable[..., Any]) -> None:
     found = napkin("derive", "attention", "--json")
     assert (found.status, found.err) == (0, "")
@@ -122,7 +153,7 @@ def test_list(napkin: Callable[..., Any]) -> None:
     assert first["signature"] == "q d, x d, x d -> q d"
     assert first["summary"].startswith("Attention: softmax(Q K^T / sqrt(d)) V")
     assert first["sizes"] == {"q": 4096, "x": 4096, "d": 128}
-    assert all(row["summary"] for row in data)
+    assert all(row["summary"].endswith((".", "?")) for row in data)
     shown = napkin("list").out
     assert all(f"\n  {name} " in shown for name in library.names())
 

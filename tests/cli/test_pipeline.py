@@ -83,9 +83,19 @@ def test_plot(napkin: Callable[..., Any], tmp_path: Path) -> None:
         (("attention", "--overhead", "two"), "--overhead 'two': write a number from 0"),
         (("attention", "--overhead", "1/0"), "--overhead '1/0': write a number from 0"),
         (("attention", "--stream", "q"), "instead, stream another axis than q"),
+        (("attention", "--stream", "x x"), "stream: axis 'x' stands twice in 'x x'"),
+        (("attention", "--dtype", "int4"), "machine 'h100' has no compute pipe 'tensor_int4'"),
         (("attention", "--stream", "z"), "attention has no axis 'z'"),
         (("attention", "--on", "a100", "--storage", "K=fp8,Q=fp8"), "no compute pipe 'tensor_fp8'"),
         (("attention", "--plot", "turns.txt"), "the ending says what to write"),
+        (("attention", "--draw", "turns.txt"), "--draw turns.txt: the drawing's name ends in .svg"),
+        (
+            ("attention", "--draw", "turns.svg", "--plot", "turns.svg"),
+            "--plot and --draw both name turns.svg; name two files",
+        ),
+        (("attention", "--dtype", "bf17"), "dtype: no type 'bf17'; did you mean 'bf16'?"),
+        (("attention", "--computed", "bf17"), "computed: no type 'bf17'; did"),
+        (("attention", "--storage", "K=bf17"), "storage of K: no type 'bf17'; did"),
         (("mlp",), "take a smaller chunk of f, or stream d, of which 4096 are held"),
         (("attention", "--on", "b200"), "compute O_x in pieces of d, or take a smaller chunk of x"),
         (("attention", "--tiles", "x=4096"), "of shared for each chunk of x, and may have 232,448"),
@@ -95,6 +105,15 @@ def test_what_is_wrong(napkin: Callable[..., Any], given: tuple[str, ...], said:
     found = napkin("pipeline", *given)
     assert (found.status, found.out) == (2, "")
     assert said in found.err
+
+
+def test_values_that_share_a_byte(napkin: Callable[..., Any]) -> None:
+    found = napkin("pipeline", "attention", "--storage", "K=int4", "--json")
+    assert found.status == 0
+    held = {v["name"]: v for v in json.loads(found.out)["blocks"][0]["variables"]}
+    assert held["K"]["item_bytes"] == 0.5
+    assert held["K"]["bytes"] == held["K"]["values"] // 2
+    assert "needs 1,048,576 B of shared" in napkin("pipeline", "matmul_w4a16").err
 
 
 def test_draw(napkin: Callable[..., Any], tmp_path: Path) -> None:

@@ -133,6 +133,10 @@ CASES: list[tuple[list[str], str]] = [
     (["8", "--kernel", "3", "--share", "60", "--sweep"], "share=60.0 is not between 0 and 1"),
     (["8", "--kernel", "3", "--share", "most"], "invalid value for '--share'"),
     (["8", "--kernel", "3", "--sweep", "--top", "0"], "top=0 is not a whole number from 1"),
+    (
+        ["8", "--kernel", "3", "--q-tile", "2", "--kv-tile", "2", "--top", "3"],
+        "--top goes with --sweep, which has several results",
+    ),
     (["0", "--kernel", "1", "--sweep"], "layout=0 is not a whole number from 1"),
     (["99999999", "--kernel", "1", "--sweep"], "99999999 tokens is too long to look at every"),
     (

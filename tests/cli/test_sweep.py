@@ -220,6 +220,23 @@ def test_rooflines(napkin: Callable[..., Any]) -> None:
     )
 
 
+def test_the_kernels_that_run_have_their_tables(napkin: Callable[..., Any]) -> None:
+    sizes = {"q": 16384, "x": 16384, "d": 128}
+    given = ("cost", "attention", "--sizes", ",".join(f"{a}={n}" for a, n in sizes.items()))
+    plan = nk.derive(load("attention"), sizes=sizes)
+    (fast,) = plan.launched.kernels
+    assert fast.schedule.warpgroups
+    shown = napkin(*given).out
+    assert f"kernel attention, {fast.schedule.side}: pipes and their slack\n" in shown
+    assert f"limited by {plan.limited_by}\n" in shown
+    assert f"\npredicted time {plan.seconds * 1e6:,.1f} us\n" in shown
+    (found,) = json.loads(napkin(*given, "--json").out)["warpgroups"]
+    assert found["roofline"]["seconds"] == pytest.approx(plan.seconds)
+    assert found["roofline"]["levels"][-1]["bytes"] == plan.moved
+    (row,) = json.loads(napkin(*given[:2], "--sweep", "q,x=16384..16384", "--json").out)["rows"]
+    assert (row["seconds"], row["moved"]) == (plan.seconds, plan.moved)
+
+
 def test_a_roofline_without_products(napkin: Callable[..., Any]) -> None:
     (kernel,) = json.loads(napkin("cost", "softmax", "--json").out)["kernels"]
     found = kernel["roofline"]
@@ -248,6 +265,7 @@ def test_a_roofline_without_products(napkin: Callable[..., Any]) -> None:
         (("--against", "h100,h101"), "unknown machine 'h101'; did you mean 'h100'?"),
         (("--against", "h100,"), "a machine is empty; write --against a100,h100,b200"),
         (("--against", "h100,h100"), "h100 is given twice"),
+        (("--against", "a100,a100_80"), "--against: a100_80 is a100; write it once"),
         (("--against", "h100", "--prices", "a100=1"), "--prices: a100 is none of h100"),
         (("--against", "h100", "--prices", "h100=a"), "h100='a' is no price; write USD per hour"),
         (("--against", "h100", "--prices", "h100=-1"), "h100='-1' is no price"),

@@ -35,6 +35,16 @@ def test_windows_leave_keys_out(name: str) -> None:
     assert math.prod(layout) > chunk  # more than one turn of the loop
 
 
+def test_a_diagram_without_inputs_has_no_batch() -> None:
+    @nk.diagram("-> ()")
+    def alone() -> nk.Array:
+        return nk.exp(1.0)
+
+    plan = nk.derive(alone)
+    assert "batched" not in {case.name for case in cases(plan)}
+    assert plan.check().ok
+
+
 def test_an_axis_held_whole_stays_in_its_tile() -> None:
     @nk.diagram("t d -> t d", sizes={"t": 8, "d": 16})
     def alone(X):

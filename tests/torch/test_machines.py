@@ -59,6 +59,6 @@ def test_one_that_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert machine_of(torch.device("cpu")).name == "mine"
     machine_of.cache_clear()
     monkeypatch.setenv("NAPKIN_MACHINE", "h1000")
-    with pytest.raises(nk.InputError, match="unknown machine 'h1000'"):
+    with pytest.raises(nk.InputError, match="NAPKIN_MACHINE: unknown machine 'h1000'"):
         machine_of(torch.device("cpu"))
     machine_of.cache_clear()

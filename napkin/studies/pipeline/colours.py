@@ -17,12 +17,12 @@ from napkin.algebra.contraction import Contraction, in_axes
 from napkin.algebra.fold import State
 from napkin.algebra.terms import is_read
 from napkin.count.matrix_products import dtype_of, product_type
-from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
 from napkin.diagram.columns import Stage
 from napkin.errors import InputError, check_known
 from napkin.ir.node import Node, over, union_axes
 from napkin.ir.storage import storage_type
+from napkin.ir.types import STORAGE, stored_bytes
 from napkin.studies.pipeline.looped import Block, looped
 from napkin.studies.pipeline.setting import Setting
 
@@ -66,14 +66,15 @@ class Variable:
         return math.prod(n for _, n in self.shape)
 
     @property
-    def item_bytes(self) -> int:
-        """Bytes of a value."""
-        return ITEM_BYTES[self.dtype]
+    def item_bytes(self) -> float:
+        """Bytes of a value: a half where two share one."""
+        whole, rest = divmod(STORAGE[self.dtype].bits, 8)
+        return whole + rest / 8 if rest else whole
 
     @property
     def bytes(self) -> int:
         """Bytes of it, or of the piece of it that exists at once."""
-        return self.values * self.item_bytes
+        return stored_bytes(self.values, self.dtype)
 
     @property
     def size(self) -> str:

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from napkin.count.matrix_products import team
-from napkin.count.traffic import ITEM_BYTES
 from napkin.errors import InputError
 from napkin.ir.node import Node
+from napkin.ir.types import stored_bytes
 from napkin.machine.machines import Machine
 from napkin.studies.pipeline.colours import Coloured, Colouring, Step, Variable
 
@@ -191,7 +191,7 @@ def _transit(b: Coloured) -> Iterator[Part]:
 
 def _passing(v: Variable) -> int:
     """Bytes of an array on its way: of a result, in the type in which it is stored."""
-    return v.values * ITEM_BYTES[v.stored] if v.stored else v.bytes
+    return stored_bytes(v.values, v.stored) if v.stored else v.bytes
 
 
 def _pieces(b: Coloured, v: Variable) -> int:

@@ -16,6 +16,7 @@ from napkin.derive.prepare import Prepared, prepare
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.key_sets import spec_of
+from napkin.ir.names import axis_names
 from napkin.ir.node import postorder
 from napkin.machine.machines import Machine
 from napkin.studies.pipeline.clocks import Clocks
@@ -98,7 +99,7 @@ def pipeline(
         Refusal: no axis streams, or nothing is a matrix product.
     """
     known, ready = diagram.check_sizes(sizes or {}), prepare(diagram)
-    for axis in stream.split():
+    for axis in axis_names(stream, "stream"):
         check_known(axis, diagram.axes, f"stream: {diagram.name} has no axis {axis!r}")
     if stream:
         kernel = label(diagram.name, ready.outputs, ready.names, streamed=stream)

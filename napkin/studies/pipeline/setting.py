@@ -102,8 +102,9 @@ def setting(
     _known("inner chunks", inner or {}, kernel.stream.axes, kernel.name)
     tensors = [*(r.tensor for r in kernel.reads), *(o.name for o in kernel.outputs)]
     _known("storage", storage, tuple(dict.fromkeys(tensors)), kernel.name)
-    for name in (*storage.values(), dtype, computed):
-        check_known(name, STORAGE, f"storage: no type {name!r}")
+    types = {"dtype": dtype, "computed": computed}
+    for what, name in (types | {f"storage of {t}": n for t, n in storage.items()}).items():
+        check_known(name, STORAGE, f"{what}: no type {name!r}")
     held = _filled(kernel, sizes, given, along, wide or team(machine)[1])
     chunk = {a: held[a] for a in kernel.stream.axes}
     for a, n in (inner or {}).items():

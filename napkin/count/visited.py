@@ -21,7 +21,7 @@ from napkin.ir.key_sets import Interval, query_axes
 from napkin.ir.node import Node, postorder, union_axes
 from napkin.ir.slotted import lengths
 from napkin.ir.windows import Slide
-from napkin.keys.hulls import Hull, census, hull
+from napkin.keys.hulls import Hull, census, coarser, hull
 from napkin.keys.residues import Split
 from napkin.keys.typical import needed, typical
 from napkin.keys.visits import Visits
@@ -31,6 +31,11 @@ Settled = tuple[tuple[str, int], ...]
 
 DRAWN = 2**24
 """Places that are drawn for an input whose values are not known, at most: others are like these."""
+
+
+FINE = 16
+"""Queries of a tile of which larger tiles are made: bounds for each pair of positions take long to
+evaluate."""
 
 
 def occupied(seen: Visits, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> list[Factor]:
@@ -100,17 +105,26 @@ def _named(terms: Iterable[Node]) -> set[str]:
 
 @lru_cache(maxsize=4096)
 def _known_hull(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settled) -> Hull:
-    bounds = (i.first, i.end)
-    known = dict(sizes)
-    keys = max((known[str(n.params[0])] for n in postorder(bounds) if n.op == "size"), default=1)
-    alike = _uniform(i, sizes)
-    one = known | dict.fromkeys(alike, 1)
-    found = hull(i, one, dict(tiles), typical(bounds, one, keys), splits=splits)
+    known, alike = dict(sizes), _uniform(i, sizes)
+    found = _typical_hull(i, splits, sizes, tiles)
     groups = {a: -(-known[a] // dict(tiles)[a]) for a in found.axes}
     shape = [min(n, 1) if a in alike else n for a, n in groups.items()]
     every = found.first, found.end, found.inner_first, found.inner_end
     first, end, inner_first, inner_end = (np.broadcast_to(v, shape) for v in every)
     return Hull(found.axes, first, end, inner_first, inner_end, found.step)
+
+
+@lru_cache(maxsize=4096)
+def _typical_hull(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settled) -> Hull:
+    """The hull of typical bounds, of which one stands for all that are alike."""
+    fine = tuple((a, min(n, FINE)) for a, n in tiles)
+    if fine != tiles and not splits and all(n % FINE == 0 for _, n in tiles if n > FINE):
+        by = {a: max(n // FINE, 1) for a, n in tiles}
+        return coarser(_typical_hull(i, splits, sizes, fine), by)
+    bounds, known = (i.first, i.end), dict(sizes)
+    keys = max((known[str(n.params[0])] for n in postorder(bounds) if n.op == "size"), default=1)
+    one = known | dict.fromkeys(_uniform(i, sizes), 1)
+    return hull(i, one, dict(tiles), typical(bounds, one, keys), splits=splits)
 
 
 @lru_cache(maxsize=4096)

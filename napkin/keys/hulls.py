@@ -73,24 +73,38 @@ def hull(
     held = {a: range(sizes[a]) for a in axes}
     lows = aligned_to(starts, interval.first.axes, axes, held)
     highs = aligned_to(ends, interval.end.axes, axes, held)
-    least, most = np.minimum.reduceat, np.maximum.reduceat
     found = [lows, highs, lows, highs]
     for s in splits:
         there = aligned(s.inside(sizes[s.axis]), (s.place, s.residue), axes)
         none = (_FAR, -_FAR, -_FAR, _FAR)
         found = [np.where(there, v, other) for v, other in zip(found, none, strict=True)]
-    # The last axis first, along which values lie side by side: along others numpy takes 40 times
-    # as long for each, of which fewer are left then.
-    for at, a in reversed([*enumerate(axes)]):
-        cuts = np.arange(0, sizes[a], tiles[a])
-        found = [
-            pick(v, cuts, axis=at)
-            for pick, v in zip((least, most, most, least), found, strict=True)
-        ]
+    found = _by_tiles(found, axes, tiles)
     if splits:
         found = [np.where(np.abs(found[0]) == _FAR, 0, v) for v in found]
     first, end, inner_first, inner_end = found
     return Hull(axes, first, end, inner_first, inner_end, interval.step)
+
+
+def coarser(h: Hull, by: Mapping[str, int]) -> Hull:
+    """The reach of tiles that are each `by[a]` tiles of `h` along each axis `a`, of which none is
+    without a query."""
+    found = [h.first, h.end, h.inner_first, h.inner_end]
+    first, end, inner_first, inner_end = _by_tiles(found, h.axes, by)
+    return Hull(h.axes, first, end, inner_first, inner_end, h.step)
+
+
+def _by_tiles(
+    found: Sequence[Array], axes: Sequence[str], tiles: Mapping[str, int]
+) -> Sequence[Array]:
+    """The least first, the greatest end, the greatest first and the least end of each tile."""
+    least, most = np.minimum.reduceat, np.maximum.reduceat
+    # The last axis first, along which values lie side by side: along others numpy takes 40 times
+    # as long for each, of which fewer are left then.
+    for at, a in reversed([*enumerate(axes)]):
+        cuts = np.arange(0, found[0].shape[at], tiles[a])
+        picks = zip((least, most, most, least), found, strict=True)
+        found = [pick(v, cuts, axis=at) for pick, v in picks]
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """What the planner reaches beyond attention, products and norms: kernels of shipped diagrams and of
 those in `tests/field`, beside torch.compile and the library that has a kernel for the same.
 
-    python docs/measurements/bench_reach.py [--most SECONDS] [--tuned] [cumsum 3 20..25 ...]
+    python docs/measurements/bench_reach.py [--on h200] [--most SECONDS] [--tuned] [cumsum 20..25 ..]
 
 A process for each problem derives and compiles; those that are timed wait for the others, and take
 turns. Of each: launches, predicted microseconds, bytes that groups move over the compulsory ones,
@@ -123,7 +123,7 @@ def chosen(words: list[str]) -> list[int]:
     return found or list(range(len(PROBLEMS)))
 
 
-def measure(i: int, tuned: bool, most: float, ready: Any, turn: Any) -> None:
+def measure(i: int, tuned: bool, on: str, most: float, ready: Any, turn: Any) -> None:
     """Print one problem's line."""
     began = time.monotonic()
     entered = False
@@ -140,7 +140,7 @@ def measure(i: int, tuned: bool, most: float, ready: Any, turn: Any) -> None:
             torch.cuda.empty_cache()
 
     try:
-        line = measured(PROBLEMS[i], tuned, alone)
+        line = measured(PROBLEMS[i], tuned, on, alone)
     except Exception as error:
         line = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     print(f"{i:2} {PROBLEMS[i].name:26} {line}", flush=True)
@@ -149,13 +149,13 @@ def measure(i: int, tuned: bool, most: float, ready: Any, turn: Any) -> None:
             ready.wait(0.0 if time.monotonic() - began > most else most)
 
 
-def measured(problem: Problem, tuned: bool, alone: Callable[[], Any]) -> str:
+def measured(problem: Problem, tuned: bool, on: str, alone: Callable[[], Any]) -> str:
     """The numbers of a problem."""
     from napkin.measure.bench import bench
     from napkin.studies.strategies import compulsory
 
     diagram, ranges, own = problem.found()
-    plan = nk.derive(diagram, on="h100", sizes=problem.sizes, **problem.how)
+    plan = nk.derive(diagram, on=on, sizes=problem.sizes, **problem.how)
     against = ["compile"] if problem.plain else []
     if tuned and problem.plain:
         against, own = [], {"max-autotune": libraries.autotuned(plan)}
@@ -182,13 +182,14 @@ def main() -> None:
     parser.add_argument("problems", nargs="*")
     parser.add_argument("--most", type=float, default=60.0, help="seconds until timing begins")
     parser.add_argument("--tuned", action="store_true")
+    parser.add_argument("--on", default="h100", help="the machine that plans are for")
     given = parser.parse_args()
     print(heading("us, and the others' times over napkin's"), flush=True)
     numbers = chosen(given.problems)
     context = multiprocessing.get_context("spawn")
     ready, turn = context.Barrier(len(numbers)), context.Lock()
     processes = [
-        context.Process(target=measure, args=(i, given.tuned, given.most, ready, turn))
+        context.Process(target=measure, args=(i, given.tuned, given.on, given.most, ready, turn))
         for i in numbers
     ]
     for p in processes:

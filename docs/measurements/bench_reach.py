@@ -1,7 +1,7 @@
 """What the planner reaches beyond attention, products and norms: kernels of shipped diagrams and of
 those in `tests/field`, beside torch.compile and the library that has a kernel for the same.
 
-    python docs/measurements/bench_reach.py [--on h200] [--most SECONDS] [--tuned] [cumsum 20..25 ..]
+    python docs/measurements/bench_reach.py [--on h200] [--most SECONDS] [--tuned] [cumsum 20..25]
 
 A process for each problem derives and compiles; those that are timed wait for the others, and take
 turns. Of each: launches, predicted microseconds, bytes that groups move over the compulsory ones,

@@ -91,6 +91,13 @@ def _laid(e: ast.expr, indent: int, taken: int, *, top: bool = False) -> str:
     if indent + taken + len(text) <= WIDTH:
         return text
     inside, end = f"\n{' ' * (indent + 4)}", f"\n{' ' * indent}"
+    if isinstance(e, ast.Call) and isinstance(e.func, ast.Attribute):
+        before = ast.unparse(e.func.value)
+        after = text.removeprefix(f"({before})").removeprefix(before)
+        if indent + taken + len(ast.unparse(e.func)) >= WIDTH:
+            if isinstance(e.func.value, ast.Call):
+                return _laid(e.func.value, indent, taken + len(after)) + after
+            return f"({inside}{_laid(e.func.value, indent + 4, 0)}{end}){after}"
     if isinstance(e, ast.Call) and (e.args or e.keywords):
         parts = [("", a) for a in e.args] + [(f"{k.arg}=", k.value) for k in e.keywords]
         lines = (f"{inside}{k}{_laid(v, indent + 4, len(k) + 1)}," for k, v in parts)

@@ -256,6 +256,17 @@ def scans_in_parts() -> Iterable[Instance]:
     return TABLE["scan_parts"].matches(kernel, 3)
 
 
+def chunks_ahead() -> Iterable[Instance]:
+    gated = nk.diagram("x k, x k, x v, x k -> x v")(
+        lambda Q, K, V, G: nk.contract(
+            Q, nk.scan(lambda h: nk.sigmoid(G) * h + K * V, 0.0, along="x"), over="k"
+        )
+    )
+    ready = prepare(gated)
+    kernel = label("k", ready.outputs, ready.names, streamed="x", pair=4)
+    return TABLE["ahead"].matches(kernel, 3)
+
+
 def pairs() -> Iterable[Instance]:
     body = of("mul", of("mul", leaf("K", "x d"), leaf("V", "x v")), number(1.0))
     scan = recurrence(leaf("a", "x"), body, "x")
@@ -319,6 +330,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "accumulate": accumulated,
     "resume": resumptions,
     "scan_parts": scans_in_parts,
+    "ahead": chunks_ahead,
     "pair": pairs,
     "solve": systems,
     "group": groups,
@@ -326,8 +338,8 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
 }
 
 OF_KERNELS = {
-    "select", "hold", "stream", "part", "block", "merge", "resume", "scan_parts", "group", "tile",
-    "add_parts", "accumulate",
+    "select", "hold", "stream", "part", "block", "merge", "resume", "scan_parts", "ahead", "group",
+    "tile", "add_parts", "accumulate",
 }  # fmt: skip
 """Rules whose laws are of kernels and labels, and not of two terms."""
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from added import RULES, in_force
 from draw import RARER, draw
-from drawing import ENDS, FAR, KINDS, MORE, NEWEST, RESUMED, SEVERAL, Drawing
+from drawing import ENDS, FAR, KINDS, MORE, NEWEST, RESUMED, SEVERAL, SOLVED, Drawing
 from drawn import PATTERNS, all_names, of_program
 from filled import arrays
 from keyed import boxes, key_set
@@ -283,6 +283,7 @@ def test_what_is_read_seldom_may_stand_where_it_is_read():
 
 def test_every_operator_and_key_set_is_drawn():
     seeds = [*range(NEWEST, NEWEST + 1500), *range(SEVERAL, SEVERAL + 800)]
+    seeds += range(SOLVED, SOLVED + 60)
     found = set().union(*(of_program(draw(s)) for s in seeds))
     assert not set(all_names()) - found
     assert all(f"key set {p}" in found for p in PATTERNS)

@@ -448,13 +448,19 @@ def gated_delta_rule_chain(
         K_K = tl.sum(K_tile.to(tl.float32) * K_tile.to(tl.float32), axis=1)
         S_before_new = tl.dot(
             tl.trans(
-                tl.dot(factor_2_tile, tl.trans(state_in.to(O.dtype.element_ty)), alone_2_tile, input_precision='ieee').to(
-                    K.dtype.element_ty,
-                ),
+                tl.dot(
+                    factor_2_tile,
+                    tl.trans(state_in.to(O.dtype.element_ty)),
+                    alone_2_tile,
+                    input_precision='ieee',
+                ).to(K.dtype.element_ty),
             ),
-            (p_in[:, None] * tl.sigmoid(B_tile.to(tl.float32))[:, None] * K_tile.to(tl.float32) * tl.rsqrt(K_K + 1e-06)[:, None]).to(
-                K.dtype.element_ty,
-            ),
+            (
+                p_in[:, None]
+                * tl.sigmoid(B_tile.to(tl.float32))[:, None]
+                * K_tile.to(tl.float32)
+                * tl.rsqrt(K_K + 1e-06)[:, None]
+            ).to(K.dtype.element_ty),
             tl.exp(total) * S_before,
             input_precision='ieee',
         )

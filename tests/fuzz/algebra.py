@@ -278,13 +278,14 @@ class _Candidate:
         tables = candidates.read_by(kernel, self.arrays)
         reads = dict(zip(read, evaluate(read, tables, sizes, scalars), strict=True))
         bind = tables | reads | ahead(kernel, stream.axes, reads, sizes, scalars, self.ready)
-        ways = [in_scanned_parts(scanned(kernel, 3), bind, parts, known, scalars)] if scans else []
-        ways += [in_chunks_ahead(x.made, bind, parts, known, scalars) for x in paired]
+        alone = scanned(kernel, 3) if scans else ()
+        ways = [(alone, in_scanned_parts(alone, bind, parts, known, scalars))] if alone else []
+        ways += [(x.made, in_chunks_ahead(x.made, bind, parts, known, scalars)) for x in paired]
         COUNTS["scans in parts"] += scans
         COUNTS["chunks ahead"] += len(paired)
         odd = not all(np.isfinite(x).all() for x in self.arrays.values())
-        for found in ways:
-            for e in stream.emits:
+        for made, found in ways:
+            for e in made[-1].stream.emits:
                 axes = next(o.axes for o in kernel.outputs if o.name == e.output)
                 value = aligned(found[e.output], e.node.axes, axes)
                 self._held(e.output, value, wanted[e.output], tiles, lengths, odd)

@@ -280,7 +280,10 @@ class _Candidate:
         bind = tables | reads | ahead(kernel, stream.axes, reads, sizes, scalars, self.ready)
         alone = scanned(kernel, 3) if scans else ()
         ways = [(alone, in_scanned_parts(alone, bind, parts, known, scalars))] if alone else []
-        ways += [(x.made, in_chunks_ahead(x.made, bind, parts, known, scalars)) for x in paired]
+        if paired:  # a chunk has as many positions, at most, as are paired
+            each = min(share, stream.twin.length)
+            short = [range(i, min(i + each, length)) for i in range(0, length, each)]
+            ways += [(x.made, in_chunks_ahead(x.made, bind, short, known, scalars)) for x in paired]
         COUNTS["scans in parts"] += scans
         COUNTS["chunks ahead"] += len(paired)
         odd = not all(np.isfinite(x).all() for x in self.arrays.values())

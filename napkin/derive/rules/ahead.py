@@ -319,7 +319,10 @@ def _ways(found: Instance, point: Point) -> Ways:
     (kernel, _), kernels = found.of, found.made
     roots, s, bind = results(kernel), kernel.stream, inputs(kernel, point)
     sizes = {a: 1 for a in kernel.axes} | dict(point.sizes)
-    lengths = cut(sizes[s.axes[0]], Random(point.seed))
+    size, most = sizes[s.axes[0]], s.twin.length if s.twin else 1
+    lengths = cut(size, Random(point.seed))
+    if max(lengths) > most:
+        lengths = [most] * (size // most) + [size % most]
     values = in_chunks_ahead(kernels, bind, ranges(lengths), sizes, scalars_of(roots))
     axes = {e.output: e.node.axes for e in (*kernels[1].stream.emits, *s.tails)}
     pairs = zip(kernel.outputs, roots, strict=True)
@@ -336,7 +339,8 @@ def in_chunks_ahead(
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
 ) -> dict[str, Array]:
-    """What two kernels give of which the first one computes chunks ahead, of these chunks."""
+    """What two kernels give of which the first one computes chunks ahead, of these chunks, which
+    have at most as many positions as are paired."""
     first, second = kernels
     step, pieces = first.stream.passes[0], list[list[Array]]()
     for c in chunks(first.stream, parts, sizes):

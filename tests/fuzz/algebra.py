@@ -282,7 +282,7 @@ class _Candidate:
         ways = [(alone, in_scanned_parts(alone, bind, parts, known, scalars))] if alone else []
         if paired:  # a chunk has as many positions, at most, as are paired
             each = min(share, stream.twin.length)
-            short = [range(i, min(i + each, length)) for i in range(0, length, each)]
+            short = [range(i, min(i + each, length)) for i in range(0, length, each)] or parts[:1]
             ways += [(x.made, in_chunks_ahead(x.made, bind, short, known, scalars)) for x in paired]
         COUNTS["scans in parts"] += scans
         COUNTS["chunks ahead"] += len(paired)

@@ -157,7 +157,9 @@ class Pricing:
         budget = min(budget, most // 2) if self.of.computes else budget
         few = self.of.stepped and not live.products
         last = tiled.finishing_registers * 10 // 9 * budget // most if live.products else 0
-        every = WARPS if few else (FEWEST_WARPS, MOST_WARPS)
+        # A number for each key of each pair of positions takes as many threads as there are.
+        paired = (2 * MOST_WARPS,) if self.of.kernel.stream.twin else ()
+        every = WARPS if few else (FEWEST_WARPS, MOST_WARPS, *paired)
         fit = (w for w in every if max(tiled.registers(w), last) <= w * budget)
         if (first := next(fit, None)) is None:
             return ()

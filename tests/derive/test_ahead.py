@@ -143,3 +143,14 @@ def test_what_is_not_computed_ahead() -> None:
     for kernel in (first, second):
         assert why_not_ahead(kernel) == "it is one of several kernels already"
         assert not list(AHEAD.matches(kernel, 2))
+
+
+def test_pairs_of_positions_times_many_keys_take_more_warps() -> None:
+    """With 128 keys for 64 a state was stored for each position, at ten times the time."""
+    sizes = {"h": 64, "t": 2048, "k": 128, "v": 128}
+    plan = nk.derive(gated, "h100", sizes)
+    (kernel,) = plan.kernels
+    assert kernel.choice.kernel.stream.twin is not None
+    assert kernel.schedule.warps == 16
+    half = nk.derive(gated, "h100", {**sizes, "k": 64})
+    assert plan.seconds < 2.5 * half.seconds

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from random import Random
 
 import numpy as np
 
-from napkin.algebra.fold import Emit, Pass, Stream
+from napkin.algebra.fold import Emit, Pass, Twin
 from napkin.algebra.law import advance, chunk_of, chunks, folded, ranges
 from napkin.algebra.law_points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, Ways, between
@@ -44,9 +44,7 @@ def why_not_ahead(kernel: Kernel) -> str:
         return "it is one of several kernels already"
     if len(s.passes) > 1 or kernel.visits is not None or kernel.splits or kernel.fills:
         return f"{s.axis} is not read in one pass from end to end"
-    if not _Ahead(kernel).stored:
-        return "no pairs of positions are free of the state"
-    return ""
+    return "" if _ahead(kernel, s.twin).stored else "no pairs of positions are free of the state"
 
 
 def ahead(kernel: Kernel, number: int) -> tuple[Kernel, Kernel]:
@@ -126,24 +124,22 @@ def _sum(x: Node, axes: tuple[str, ...]) -> Node:
     return along("sum", carrying(x, axes), axes)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Ahead:
     """What of a kernel's chunks is stored, and what is left.
 
     Attributes:
         stored: what is computed ahead, with the reading of each.
+        left: every step and emit with what is stored in its place.
     """
 
     kernel: Kernel
+    twin: Twin
     stored: dict[Node, Node] = field(default_factory=dict[Node, Node])
+    left: Mapping[Node, Node] = field(init=False)
 
     def __post_init__(self) -> None:
-        assert self.left is not None
-
-    @cached_property
-    def left(self) -> Mapping[Node, Node]:
-        """Every step and emit with what is stored in its place."""
-        return rewrite(self.roots, lambda old, args: None, self._replaced())
+        self.left = rewrite(self.roots, lambda old, args: None, self._replaced())
 
     @cached_property
     def roots(self) -> tuple[Node, ...]:
@@ -185,9 +181,7 @@ class _Ahead:
         )
 
     def _positions(self, n: Node) -> set[str]:
-        twin = self.kernel.stream.twin
-        assert twin is not None
-        return {twin.axis, *twin.names} & {*n.axes}
+        return {self.twin.axis, *self.twin.names} & {*n.axes}
 
     @cached_property
     def pairing(self) -> set[Node]:
@@ -241,8 +235,7 @@ class _Ahead:
     def _plain(self, x: Node) -> Node:
         """A term that has no pairs with the streamed axis under its own name throughout, but where
         something runs along another one."""
-        twin = self.kernel.stream.twin
-        assert twin is not None
+        twin = self.twin
         if any(not {*over(n)}.isdisjoint(twin.names) for n in postorder([x])):
             return x
 
@@ -256,15 +249,13 @@ class _Ahead:
 
     def _here(self, plain: Node, x: Node) -> Node:
         """An array along the streamed axis under the name that a term has for it."""
-        own = self.kernel.stream.axes[0]
+        own = self.twin.axis
         return renamed(plain, [(own, a) for a in self._positions(x) if a != own])
 
     def _reading(self, x: Node, added: bool) -> Node:
         """What is read in the place of a term: in float32 where it is added, and in the kernel's
         own type where a product reads it, as it reads what it rounds."""
-        twin = self.kernel.stream.twin
-        assert twin is not None
-        here = renamed(x, [(name, twin.axis) for name in twin.names])
+        here = renamed(x, [(name, self.twin.axis) for name in self.twin.names])
         if here not in self.stored:
             taken = {*self.kernel.tensors, *map(tensor_of, self.stored.values())}
             name = numbered("alone" if added else "factor", taken, "_")
@@ -273,20 +264,26 @@ class _Ahead:
         return self._here(self.stored[here], x)
 
 
+@lru_cache(maxsize=16)
+def _ahead(kernel: Kernel, twin: Twin) -> _Ahead:
+    return _Ahead(kernel, twin)
+
+
 def _matches(kernel: Kernel, number: int) -> Iterator[Instance]:
-    if why_not_ahead(kernel):
+    s = kernel.stream
+    if why_not_ahead(kernel) or s.twin is None:
         return
-    found, axis, s = _Ahead(kernel), part_axis(kernel.stream.axis, number), kernel.stream
-    assert s.twin is not None
+    found, axis = _ahead(kernel, s.twin), part_axis(s.axis, number)
     stored = [Output(tensor_of(r), n, r.axes) for n, r in found.stored.items()]
     alone = weaved(stored)
     used = {a for n in postorder(found.stored) for a in n.axes} - {*s.axes, *s.twin.names}
+    emits = tuple(Emit(o.name, o.node) for o in stored)
     first = replace(
         handing(kernel, (), found.stored.values()),
         name=f"{kernel.name}_ahead",
         group=(axis, *(a for a in (*kernel.group, *kernel.whole) if a in alone)),
         whole=tuple(a for a in (*kernel.group, *kernel.whole) if a in used and a not in alone),
-        stream=_of(s, [Emit(o.name, o.node) for o in stored]),
+        stream=replace(s, passes=(Pass((), emits),), tails=(), beside=()),
         part=axis,
         unit=s.twin.length,
         ahead=True,
@@ -305,10 +302,6 @@ def _matches(kernel: Kernel, number: int) -> Iterator[Instance]:
     )
     roots = results(kernel)
     yield Instance(s.axis, (first, second), between(roots, roots), of=(kernel, number))
-
-
-def _of(s: Stream, emits: Sequence[Emit]) -> Stream:
-    return replace(s, passes=(Pass((), tuple(emits)),), tails=(), beside=())
 
 
 # --- the law --------------------------------------------------------------------------------

@@ -58,7 +58,8 @@ class Folding:
     ) -> None:
         self.axes, self.names, self.twin = tuple(axes), dict(names), twin
         self.order = list(postorder(roots))
-        self.paired: Mapping[Node, Node] = by_pairs(self.order, roots, twin.axis) if twin else {}
+        asked = (self.order, roots, twin.axis, twin.rounded) if twin else None
+        self.paired: Mapping[Node, Node] = by_pairs(*asked) if asked else {}
         self.pairs: dict[tuple[Node, int], Scanned] = {}
         self.folds = [n for n in self.order if n.op in REDUCTIONS and self.streamed(over(n))]
         self.scanning = set[Node]()

@@ -95,7 +95,7 @@ def _labellings(
                 _tell_labelled(streamed(kernel), since)
                 yield kernel
                 break
-            for length in _paired(terms, axis):
+            for length in _paired(terms, axis, dtype != "fp32"):
                 since = _now()
                 kernel = found(axis, 1, split, length, dtype != "fp32")
                 if not isinstance(kernel, str):
@@ -132,10 +132,10 @@ def _fields(o: Output) -> tuple[str, Node, tuple[str, ...], bool]:
     return o.name, o.node, o.axes, o.as_written
 
 
-def _paired(outputs: Sequence[Output], axis: str) -> Sequence[int]:
+def _paired(outputs: Sequence[Output], axis: str, rounded: bool) -> Sequence[int]:
     """Chunks of an axis whose positions may be paired (`napkin.derive.rules.pair`)."""
     roots = [o.node for o in outputs]
-    return PAIRS if by_pairs(list(postorder(roots)), roots, axis) else ()
+    return PAIRS if by_pairs(list(postorder(roots)), roots, axis, rounded) else ()
 
 
 _labelled = lru_cache(maxsize=LABELLED)(_Term.labelled)

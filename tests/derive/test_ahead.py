@@ -14,7 +14,9 @@ from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import ahead as rules
 from napkin.derive.rules.ahead import AHEAD, why_not_ahead
+from napkin.derive.rules.stream import streamed
 from napkin.diagram.library import load
+from napkin.errors import Refusal
 from napkin.settings import choose
 from napkin.settings.pairs import in_chunks_ahead
 
@@ -65,7 +67,27 @@ def normed(Q: Any, K: Any, V: Any) -> Any:
     return O * nk.rsqrt(nk.reduce(O * O, "mean", over="v") + 1e-6)
 
 
-SCANS = [delta, gated, signed, bent, normed]
+@nk.diagram("h t k, h t k, h t v, h t k, h t k, h t -> h t v")
+def generalised(Q: Any, K: Any, V: Any, W: Any, A: Any, B: Any) -> Any:
+    """The step of RWKV-7: what a key recalls of the state before it decays is taken from it, and
+    what is added is of another key."""
+    unit = A * nk.rsqrt(nk.reduce(A * A, "sum", over="k") + 1e-6)
+
+    def step(S: Any) -> Any:
+        recalled = nk.contract(S, unit, over="k")
+        return nk.sigmoid(W) * S - recalled * (unit * nk.sigmoid(B)) + V * K
+
+    return nk.contract(Q, nk.scan(step, 0.0, along="t", axes="k"), over="k")
+
+
+@nk.diagram("h t k, h t k, h t v, h t k, h t v -> h t v")
+def beside(Q: Any, K: Any, V: Any, L: Any, U: Any) -> Any:
+    """The delta rule, and what is added beside."""
+    S = nk.scan(lambda S: moved(S, K, V) + L * U, 0.5, along="t", axes="k")
+    return nk.contract(Q, S, over="k")
+
+
+SCANS = [delta, gated, signed, bent, normed, beside]
 SIZES = {"h": 2, "k": 17, "v": 16}
 
 
@@ -106,6 +128,22 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> None:
         return self._of_pairs(pairs, float("inf"), bar)  # pyright: ignore[reportPrivateUsage]
 
     monkeypatch.setattr(choose.Search, "_of", of)
+
+
+def test_a_state_that_is_read_before_it_decays_is_paired_by_logarithms() -> None:
+    """In float32 gates are multiplied, of which none is divided out again."""
+    kernel = streamed(labelled(generalised, pair=16, rounded=True))
+    (found,) = AHEAD.matches(kernel, 3)
+    AHEAD.apply(found)
+    with pytest.raises(Refusal, match="no states that sums of products alone read"):
+        labelled(generalised, pair=16)
+
+
+@pytest.mark.parametrize("diagram", [generalised, beside])
+def test_steps_that_add_beside_what_they_recall_run_by_pairs(diagram: nk.Diagram) -> None:
+    plan = nk.derive(diagram, "h100", {"h": 16, "t": 1024, "k": 64, "v": 64})
+    assert plan.kernels[-1].choice.kernel.stream.twin is not None
+    plan.check(sizes={**SIZES, "t": 37}).raise_if_wrong()
 
 
 @pytest.mark.usefixtures("forced")

@@ -88,8 +88,10 @@ def paired(d: Drawing) -> Ref:
         a = d.rng.choice((0.5, d.step("sigmoid", d.input((*rows, t)), public=False)))
         read = [a, K, V]
         if d.seed >= SOLVED and d.chance(0.8):
-            how["form"] = "corrected"
+            how["form"] = d.rng.choice(("corrected", "fed"))
             read.append(d.rng.choice((1.0, d.step("sigmoid", d.input((t,)), public=False))))
+            if how["form"] == "fed":
+                read.append(d.input((*rows, t, k)))
         h = d.step("scan", 0.0, *read, over=t, public=False, **how)
     else:
         added = d.step("mul", K, V, public=False)

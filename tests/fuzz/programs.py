@@ -113,8 +113,13 @@ CORRECTED = {
         "h * {0} + {3} * {1} * ({2} - nk.contract(h * {0}, {1}, over={within!r}))",
         ("factor", "key", "added", "share"),
     ),
+    "fed": Form(
+        "h * {0} - {3} * {1} * nk.contract(h, {1}, over={within!r}) + {4} * {2}",
+        ("factor", "key", "added", "share", "other"),
+    ),
 }
-"""A step whose state is moved to what a key recalls of it after it decays. From `SOLVED` on."""
+"""Steps whose state is moved to what a key recalls of it after it decays, or that forget what it
+recalls of it before, and add by another key. From `SOLVED` on."""
 
 FORMS = STEPS | ANY_STEPS | WIDER_STEPS | CORRECTED
 

@@ -63,6 +63,9 @@ WIDER_STEPS: dict[str, Callable[..., np.ndarray | tuple[np.ndarray, ...]]] = {
     "corrected": lambda h, a, k, v, b, at: (
         a * h + b * k * (v - (k * a * h).sum(at, keepdims=True))
     ),
+    "fed": lambda h, a, k, v, b, q, at: (
+        a * h - b * k * (k * h).sum(at, keepdims=True) + q * v
+    ),
     "normed": lambda h, b, at: (b + h) / np.sqrt(1 + (h**2).mean(at, keepdims=True)),
     "ordered": lambda h, b, at: np.sort(b + np.sin(h), at),
     "counted": lambda h, n, at: np.where(n > h, n, h - 1),

@@ -38,7 +38,7 @@ class Scanned:
     Attributes:
         value: the states of all positions.
         a: what a state is multiplied by; None where it is 1.
-        b: what is added.
+        b: what is added: a product, or a sum of products.
         old: the state before the chunk.
     """
 
@@ -103,37 +103,53 @@ def later(x: Node, twin: Twin) -> Node:
     return renamed(x, [(twin.axis, twin.name)])
 
 
-def weights(s: Scanned, twin: Twin) -> Node:
-    """What is left at the later position of a pair of what comes in at the earlier one."""
+def weights(s: Scanned, twin: Twin, before: bool = False) -> Node:
+    """What is left at the later position of a pair of what comes in at the earlier one; `before`
+    the later one's own gate, where gates have logarithms."""
     here = position(twin.axis)
-    seen = pointwise("greater_equal", (later(here, twin), here))
+    seen = pointwise("greater" if before else "greater_equal", (later(here, twin), here))
     if s.a is None:
         return pointwise("where", (seen, number(1.0), number(0.0)))
     if (logs := _logarithms(s.a, twin)) is not None:
-        total = along("cumsum", logs, (twin.axis,))
-        left = pointwise("exp", (pointwise("sub", (later(total, twin), total)),))
+        total, end = _totals(logs, twin, before)
+        left = pointwise("exp", (pointwise("sub", (later(end, twin), total)),))
         return pointwise("where", (seen, left, number(0.0)))
+    assert not before
     same = pointwise("equal", (later(here, twin), here))
     unit = pointwise("where", (same, number(1.0), number(0.0)))
     return recurrence(later(s.a, twin), unit, twin.name)
 
 
-def kept(s: Scanned, twin: Twin) -> list[Node]:
-    """What is left, at a later position, of the state before the chunk; nothing where it is 1."""
+def kept(s: Scanned, twin: Twin, before: bool = False) -> list[Node]:
+    """What is left, at a later position, of the state before the chunk; nothing where it is 1.
+    `before` that position's own gate, where gates have logarithms."""
     if s.a is None:
         return []
     if (logs := _logarithms(s.a, twin)) is not None:
-        return [later(pointwise("exp", (along("cumsum", logs, (twin.axis,)),)), twin)]
+        _, end = _totals(logs, twin, before)
+        return [later(pointwise("exp", (end,)), twin)]
+    assert not before
     first = pointwise("equal", (later(position(twin.axis), twin), first_of(twin.axis)))
     a = later(s.a, twin)
     return [recurrence(a, pointwise("where", (first, a, number(0.0))), twin.name)]
+
+
+def _totals(logs: Node, twin: Twin, before: bool) -> tuple[Node, Node]:
+    """The sums of the logarithms of gates up to each position, and those up to the one before."""
+    total = along("cumsum", logs, (twin.axis,))
+    return total, pointwise("sub", (total, logs)) if before else total
+
+
+def has_logarithms(a: Node | None) -> bool:
+    """Whether a gate is never negative."""
+    return a is None or sign(a) in {"positive", "nonnegative"}
 
 
 def _logarithms(a: Node, twin: Twin) -> Node | None:
     """Of a gate that is never negative its logarithm, sums of which say the weight of a pair where
     the gate itself would be divided; None of another. After gates near 0 these sums lose digits
     that 16 bits have not, and float32 has."""
-    if not twin.rounded or sign(a) not in {"positive", "nonnegative"}:
+    if not twin.rounded or not has_logarithms(a):
         return None
     return pointwise("maximum", (pointwise("log", (carrying(a, (twin.axis,)),)), number(NOTHING)))
 
@@ -154,22 +170,33 @@ def _read(c: Node, s: Scanned, others: Sequence[Node], twin: Twin) -> Node:
     """A sum of products of `others` and the states, by pairs."""
     queries = [later(p, twin) for p in others]
     before = along("sum", joined("mul", [*queries, *kept(s, twin), s.old]), over(c))
-    parts = [*queries, weights(s, twin), *factors(s.b)]
-    inner = [p for p in parts if not {*over(c)}.isdisjoint(p.axes)]
+    inside = (by_scores([*queries, weights(s, twin), *b], over(c), twin) for b in _products(s.b))
+    return renamed(joined("add", [before, *inside]), [(twin.name, twin.axis)])
+
+
+def by_scores(parts: Sequence[Node], gone: Sequence[str], twin: Twin) -> Node:
+    """A sum of products along some axes and the earlier position of pairs: along these axes first,
+    so that a number for each pair of positions is left."""
+    inner = [p for p in parts if not {*gone}.isdisjoint(p.axes)]
     rest = [p for p in parts if p not in inner]
-    scores = along("sum", joined("mul", inner), over(c))
-    inside = along("sum", carrying(joined("mul", [scores, *rest]), (twin.axis,)), (twin.axis,))
-    return renamed(pointwise("add", (before, inside)), [(twin.name, twin.axis)])
+    scores = along("sum", joined("mul", inner), tuple(gone))
+    return along("sum", carrying(joined("mul", [scores, *rest]), (twin.axis,)), (twin.axis,))
+
+
+def _products(b: Node) -> list[tuple[Node, ...]]:
+    """The products that are added at a position, by their factors."""
+    return [factors(x) for x in factors(b, by="add")]
 
 
 def _last(s: Scanned, twin: Twin) -> Node:
     """The state after the chunk."""
     if s.a is None:
-        fed = along("sum", carrying(s.b, (twin.axis,)), (twin.axis,))
-        return pointwise("add", (s.old, fed))
+        fed = (joined("mul", b) for b in _products(s.b))
+        fed = (along("sum", carrying(x, (twin.axis,)), (twin.axis,)) for x in fed)
+        return joined("add", [s.old, *fed])
     decay, left = _after(s, twin)
-    fed = along("sum", joined("mul", [left, *factors(s.b)]), (twin.axis,))
-    return pointwise("add", (pointwise("mul", (decay, s.old)), fed))
+    fed = (along("sum", joined("mul", [left, *b]), (twin.axis,)) for b in _products(s.b))
+    return joined("add", [pointwise("mul", (decay, s.old)), *fed])
 
 
 # --- the rule -------------------------------------------------------------------------------

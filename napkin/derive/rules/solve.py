@@ -1,8 +1,10 @@
 """Steps that correct a state by what products read of it, as linear recurrences on a chunk.
 
-In h_t = a_t h_(t-1) + w_t u_t with u_t = r_t + g_t . a_t h_(t-1), as in the delta rule, what is
-added depends on the state, but by a sum of products alone. By pairs of positions that is a sum of
-earlier u: u = r + G h_0 + M u, where M pairs g_t with a_(s+1) .. a_t w_s for s < t. M is strictly
+In h_t = a_t h_(t-1) + w_t u_t + b_t with u_t = r_t + g_t . a_t h_(t-1), as in the delta rule, what
+is added depends on the state, but by a sum of products alone. By pairs of positions that is a sum
+of earlier u and b: u = r + G h_0 + N b + M u, where M pairs g_t with a_(s+1) .. a_t w_s for s < t,
+and N with what is left of b_s. Where the state is read before it decays, a_t is left out of these
+products: then gates are to have logarithms (RWKV-7, arXiv 2503.14456). M is strictly
 lower triangular, so u is the solution of a triangular system (arXiv 2406.06484, section 3; arXiv
 2412.06464, section 3.3). Its inverse is built up from blocks of 1, 2, 4 and more positions: that of
 ((A, 0), (-C, B)) is ((1/A, 0), (1/B C 1/A, 1/B)), which divides by nothing, as A and B are 1 on
@@ -19,6 +21,8 @@ from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.derive.rules.pair import (
     Scanned,
     adds_products,
+    by_scores,
+    has_logarithms,
     kept,
     later,
     read_by_sums,
@@ -33,13 +37,15 @@ from napkin.ir.selecting import all_of, end_of, first_of, position
 
 @dataclass(frozen=True, eq=False)
 class Corrected:
-    """A step a h + w u, with u = r + sum(g a h).
+    """A step a h + w u + b, with u = r + sum(g a h), or r + sum(g h).
 
     Attributes:
         a: the factors of what a state is multiplied by; none where it is 1.
         w: the factors of what u is multiplied by.
         r: what u is without the state.
         g: the factors of what the state is read by, but a.
+        before: whether the state is read before it is multiplied by a.
+        b: the products that are added beside, each by its factors.
         over: the axes of the sum.
         outside: the factors of the sum.
         state: the leaf of the state, and what it begins with.
@@ -49,6 +55,8 @@ class Corrected:
     w: tuple[Node, ...]
     r: Node
     g: tuple[Node, ...]
+    before: bool
+    b: tuple[tuple[Node, ...], ...]
     over: tuple[str, ...]
     outside: tuple[Node, ...]
     state: Node
@@ -59,7 +67,8 @@ class Corrected:
         """The axes of a, and of the factors of what is added."""
         inside = union_axes([self.r, *self.outside, *self.g, self.state])
         u = tuple(x for x in inside if x not in self.over)
-        return [union_axes(self.a), u, *(p.axes for p in self.w)]
+        more = (p.axes for b in self.b for p in b)
+        return [union_axes(self.a), u, *(p.axes for p in self.w), *more]
 
 
 def corrected(n: Node) -> Corrected | None:
@@ -72,7 +81,7 @@ def corrected(n: Node) -> Corrected | None:
     (state,), made = states, substitute(steps.made, read)[steps.made[0]]
     kept, moved = _terms(made, state)
     found = {one is state: (one, others) for one, others in _around(moved, state)}
-    if kept or len(moved) != 2 or len(found) != 2:
+    if len(moved) != 2 or len(found) != 2:
         return None
     (u, w), (_, a) = found[False], found[True]
     r, sums = _terms(u, state)
@@ -80,12 +89,17 @@ def corrected(n: Node) -> Corrected | None:
     if len(sums) != 1 or len(inner) != 1 or inner[0][0].op != "sum":
         return None
     (total, outside), gone = inner[0], over(inner[0][0])
-    g = _without(factors(total.args[0]), (state, *a))
+    read_by = factors(total.args[0])
+    g, before = _without(read_by, (state, *a)), False
+    if g is None and a and has_logarithms(joined("mul", a)):
+        g, before = _without(read_by, (state,)), True
     rest = joined("add", [joined("mul", parts) for parts in r]) if r else number(0.0)
     again = {*gone} & {*union_axes([rest, *outside])}  # u is to lack what is summed over
     if g is None or any(_has(p, state) for p in g) or not {*gone} <= {*state.axes} or again:
         return None
-    return Corrected(a, w, rest, g, gone, outside, state, float(steps.starts[0]))
+    more = tuple(factors(joined("mul", b)) for b in kept)
+    start = float(steps.starts[0])
+    return Corrected(a, w, rest, g, before, more, gone, outside, state, start)
 
 
 def _has(x: Node, state: Node) -> bool:
@@ -129,16 +143,19 @@ def _terms(x: Node, state: Node) -> tuple[list[tuple[Node, ...]], list[tuple[Nod
     return kept, moved
 
 
-def by_pairs(order: Sequence[Node], roots: Iterable[Node], axis: str) -> dict[Node, Node]:
-    """The sums that may read the states of a scan by pairs of positions, with the scan of each."""
-    return {c: n for c, n in read_by_sums(order, roots, axis).items() if _may_pair(n)}
+def by_pairs(
+    order: Sequence[Node], roots: Iterable[Node], axis: str, rounded: bool
+) -> dict[Node, Node]:
+    """The sums that may read the states of a scan by pairs of positions, with the scan of each;
+    `rounded` as `Twin` has it."""
+    return {c: n for c, n in read_by_sums(order, roots, axis).items() if _may_pair(n, rounded)}
 
 
-def _may_pair(n: Node) -> bool:
+def _may_pair(n: Node, rounded: bool) -> bool:
     if n.op != "steps":
         return adds_products(n)
     c = corrected(n)
-    return c is not None and smaller(n, c.small)
+    return c is not None and smaller(n, c.small) and (rounded or not c.before)
 
 
 # --- the terms ------------------------------------------------------------------------------
@@ -151,17 +168,23 @@ def solved(c: Corrected, old: Node, twin: Twin) -> Scanned:
     s = Scanned(old, a, old, old)
     queries = [later(p, twin) for p in c.g]
     outside = [later(p, twin) for p in c.outside]
-    seen = joined("mul", [*queries, *kept(s, twin), old])
+    seen = joined("mul", [*queries, *kept(s, twin, c.before), old])
+    left = weights(s, twin, c.before)
     begins = joined("mul", [*outside, along("sum", seen, c.over)])
-    right = pointwise("add", (later(c.r, twin), begins))
-    parts = [*queries, weights(s, twin), *c.w]
+    here = position(axis)
+    after = pointwise("greater", (later(here, twin), here))
+    earlier = pointwise("where", (after, left, number(0.0)))
+    read = [*queries, *outside, left if c.before else earlier]
+    added = (by_scores([*read, *b], c.over, twin) for b in c.b)
+    right = joined("add", [later(c.r, twin), begins, *added])
+    parts = [*queries, left, *c.w]
     inner = [p for p in parts if not {*c.over}.isdisjoint(p.axes)]
     rest = [p for p in parts if p not in inner]
     pairs = joined("mul", [*outside, *rest, along("sum", joined("mul", inner), c.over)])
     inverse = _inverse(pairs, twin)
     u = along("sum", pointwise("mul", (inverse, _earlier(right, twin))), (axis,))
-    b = joined("mul", [*c.w, _earlier(u, twin)])
-    return replace(s, b=b)
+    products = [[*c.w, _earlier(u, twin)], *c.b]
+    return replace(s, b=joined("add", [joined("mul", p) for p in products]))
 
 
 def _earlier(x: Node, twin: Twin) -> Node:

@@ -50,15 +50,12 @@ from napkin.settings.phrases import kernel_text, labels_text, priced_text, way_t
 from napkin.settings.specialised import launched
 from napkin.timing.least_time import at_least
 
-PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}
+PAYS = {"few": 0.8, "products": 0.85, "other": 0.5, "ahead": 0.6}
 """Share of a kernel's predicted time below which two that pass states are worth their workspace:
 where its groups cannot be made more than multiprocessors by smaller tiles; of products alone, of
 which smaller tiles read more (two in 2 to 8 parts took 0.97 to 1.27 of what was predicted, 1.1 on
-average, H100); and where smaller tiles do."""
-
-AHEAD = 0.6
-"""The same share where one kernel computes chunks ahead of the other: two of the gated delta rule
-took 1.28 of what was predicted, and the one in their place 0.86 (chunks of 32, H200)."""
+average, H100); where smaller tiles do; and where one of them computes chunks ahead (two of the
+gated delta rule took 1.28 of what was predicted, the one in their place 0.86, H200)."""
 
 ADDS = 0.9
 """Share of the predicted time of other ways below which groups add in memory: then two runs may
@@ -245,7 +242,7 @@ class Search:
         behind = min(own, bar) if self.deterministic else own
         found = [(whole,), *self._of_pairs(pairs, most, behind)]
         if may_pay:
-            most = AHEAD * whole.time.seconds
+            most = PAYS["ahead"] * whole.time.seconds
             found += self._of_pairs(in_chunks_ahead(kernel, sizes), most, behind)
         return found + self._adding(found, partial(adding_in_parts, kernel, sizes, parts), bar)
 

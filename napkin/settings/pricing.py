@@ -157,7 +157,7 @@ class Pricing:
         budget = min(budget, most // 2) if self.of.computes else budget
         few = self.of.stepped and not live.products
         last = tiled.finishing_registers * 10 // 9 * budget // most if live.products else 0
-        # A number for each key of each pair of positions takes as many threads as there are.
+        # A number for each of 128 keys of each pair of positions fits in no fewer registers.
         paired = (2 * MOST_WARPS,) if self.of.kernel.stream.twin else ()
         every = WARPS if few else (FEWEST_WARPS, MOST_WARPS, *paired)
         fit = (w for w in every if max(tiled.registers(w), last) <= w * budget)

@@ -233,8 +233,8 @@ class _Ahead:
         return x.summed(over(n)) if x and n.op == "sum" else x
 
     def _plain(self, x: Node) -> Node:
-        """A term that has no pairs with the streamed axis under its own name throughout, but where
-        something runs along another one."""
+        """A term without pairs, in which the streamed axis has its own name throughout. One that
+        reduces or scans along another name stays as it is."""
         twin = self.twin
         if any(not {*over(n)}.isdisjoint(twin.names) for n in postorder([x])):
             return x
@@ -308,7 +308,7 @@ def _matches(kernel: Kernel, number: int) -> Iterator[Instance]:
 
 
 def _ways(found: Instance, point: Point) -> Ways:
-    """The outputs of the two kernels, on chunks of any lengths."""
+    """The outputs of the two kernels, on chunks of any lengths up to that of pairs."""
     (kernel, _), kernels = found.of, found.made
     roots, s, bind = results(kernel), kernel.stream, inputs(kernel, point)
     sizes = {a: 1 for a in kernel.axes} | dict(point.sizes)

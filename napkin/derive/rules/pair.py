@@ -104,8 +104,8 @@ def later(x: Node, twin: Twin) -> Node:
 
 
 def weights(s: Scanned, twin: Twin, before: bool = False) -> Node:
-    """What is left at the later position of a pair of what comes in at the earlier one; `before`
-    the later one's own gate, where gates have logarithms."""
+    """What is left at the later position of a pair of what comes in at the earlier one. With
+    `before`, the later position's own gate does not count; gates are then to have logarithms."""
     here = position(twin.axis)
     seen = pointwise("greater" if before else "greater_equal", (later(here, twin), here))
     if s.a is None:
@@ -122,7 +122,7 @@ def weights(s: Scanned, twin: Twin, before: bool = False) -> Node:
 
 def kept(s: Scanned, twin: Twin, before: bool = False) -> list[Node]:
     """What is left, at a later position, of the state before the chunk; nothing where it is 1.
-    `before` that position's own gate, where gates have logarithms."""
+    `before` as in `weights`."""
     if s.a is None:
         return []
     if (logs := _logarithms(s.a, twin)) is not None:

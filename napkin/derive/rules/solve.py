@@ -242,7 +242,11 @@ def _matches(n: Node, old: Node, twin: Twin) -> Iterator[Instance]:
 
 SOLVED = Rule(
     "solve",
-    "h_t = a_t h_(t-1) + w_t u_t, where u = r + G h_0 + M u, is so where u = (r + G h_0) / (1 - M)",
+    "h_t = a_t h_(t-1) + w_t u_t + b_t, where u = r + G h_0 + N b + M u, is so where "
+    "u = (r + G h_0 + N b) / (1 - M)",
     _matches,
-    ("w and u each lack an axis of the state, as a does", "u reads the state times a in one sum"),
+    (
+        "w, u and the factors of b each lack an axis of the state, as a does",
+        "u reads the state in one sum, times a or, where a is never negative, as it is",
+    ),
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -137,6 +138,35 @@ def test_a_state_that_is_read_before_it_decays_is_paired_by_logarithms() -> None
     AHEAD.apply(found)
     with pytest.raises(Refusal, match="no states that sums of products alone read"):
         labelled(generalised, pair=16)
+
+
+def recalled(S: Any, K: Any) -> Any:
+    return nk.contract(S, K, over="k")
+
+
+REPEATED: dict[str, Callable[..., Any]] = {
+    "added twice": lambda S, K, V, L, U: S + K * (V - recalled(S, K)) + L * U + L * U,
+    "squares": lambda S, K, V, L, U: S + K * (V - recalled(S, K)) + L * L * U * U,
+    "two gates": lambda S, K, V, L, U: L * L * S - K * recalled(L * L * S, K) + V * K * U,
+    "one of two gates": lambda S, K, V, L, U: L * L * S - K * recalled(L * S, K) + V * K * U,
+    "no gate of two": lambda S, K, V, L, U: L * L * S - K * recalled(S, K) + V * K * U,
+    "a key twice": lambda S, K, V, L, U: L * S + K * K * (V - recalled(S * K, K)) + U,
+    "a number": lambda S, K, V, L, U: L * S + K * (V * U - recalled(S, K)) + 1.0,
+    "less": lambda S, K, V, L, U: L * S - K * (recalled(S, K) - V) - L * U + K * U,
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_repeated_factors_and_terms_of_steps_count_as_often(name: str) -> None:
+    """The laws of the step by pairs, of its stream and of its chunks ahead are verified."""
+
+    def attended(Q: Any, K: Any, V: Any, L: Any, U: Any) -> Any:
+        step = partial(REPEATED[name], K=K * 0.2, V=V, L=nk.sigmoid(L), U=U)
+        return nk.contract(Q, nk.scan(step, 0.0, along="t", axes="k v"), over="k")
+
+    d = nk.diagram("h t k, h t k, h t v, h t k, h t v -> h t v")(attended)
+    (found,) = AHEAD.matches(streamed(labelled(d, pair=16, rounded=True)), 3)
+    AHEAD.apply(found)
 
 
 @pytest.mark.parametrize("diagram", [generalised, beside])

@@ -86,10 +86,19 @@ def _reduced(how: str, x: Node, axes: tuple[str, ...]) -> Node:
     order = record.order if record is not None else ""
     if how in _TESTS or (order and x.kind == "bool"):
         most, start = _TESTS[how] if how in _TESTS else (order, float(order == "min"))
-        held = infer.along(most, pointwise("where", (x, number(1), number(0))), axes, (start,))
-        return pointwise("greater", (held, number(0)))
+        return _held(infer.along(most, _counted(x), axes, (start,)))
     start = (record.identity,) if record is not None and order else ()
     return infer.along(how, x, axes, start)
+
+
+def _counted(x: Node) -> Node:
+    """1 for each test that holds, and 0 for the others."""
+    return pointwise("where", (x, number(1), number(0)))
+
+
+def _held(extremum: Node) -> Node:
+    """Whether the test holds that an extremum of `_counted` found."""
+    return pointwise("greater", (extremum, number(0)))
 
 
 @overload
@@ -258,8 +267,8 @@ def topk(
     x: Operand, k: int, over: str, keys: KeySet | None = None
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """The `k` largest values of `x` along an axis, the largest first, and their positions: of equal
-    ones the first, and NaN before all numbers. Where there are fewer, the value is -inf and the
-    position 2^31 - 1.
+    ones the first, and NaN before all numbers. Where there are fewer, the value is -inf (of whole
+    numbers -2^31, of tests False) and the position 2^31 - 1.
 
     Args:
         keys: the positions that count (see `napkin.diagram.keys`).
@@ -288,7 +297,10 @@ def _ranked(
             f"{what} over '{' '.join(axes)}': a position is one along an axis; write over='{axis}'"
         )
     seen = () if keys is None else (attached(keys, body, axes),)
-    return selecting.ranked(how, body, axis, k, seen)
+    if body.kind != "bool":
+        return selecting.ranked(how, body, axis, k, seen)
+    pairs = selecting.ranked(how, _counted(body), axis, k, seen)
+    return [(_held(most), place) for most, place in pairs]
 
 
 def cumsum(x: Operand, along: str) -> Array:

@@ -94,7 +94,7 @@ def test_what_is_not_left_out_elsewhere_needs_another_pass() -> None:
 
 def top(k: int, signature: str = "x") -> nk.Diagram:
     """The k largest values, and their positions."""
-    kept = " ".join(a for a in signature.split() if a != "x") or "()"
+    kept = " ".join(a for a in signature.partition(":")[0].split() if a != "x") or "()"
 
     def largest(X: Any) -> Any:
         values, positions = nk.topk(X, k, over="x")
@@ -165,6 +165,18 @@ def test_values_that_the_extremum_does_not_see_need_another_pass() -> None:
 
     with pytest.raises(nk.Refusal, match="does not separate from top"):
         streamed(hidden)
+
+
+@pytest.mark.parametrize("row", [[True], [False], [False, True, True], [False, False, True, False]])
+def test_tests_are_ranked_and_past_the_last_none_holds(row: list[bool]) -> None:
+    found = top(3, "x:bool").evaluate(np.array(row))
+    values, places = sorted_down([float(x) for x in row], 3)
+    assert [v.dtype.kind for v in found[:3]] == ["b"] * 3
+    assert [bool(v) for v in found[:3]] == [v > 0 for v in values]
+    assert list(found[3:]) == places
+    kernel, lengths = streamed(top(3, "x:bool")), [1, 2, len(row) - 1]
+    more = np.array((row * 3)[: sum(lengths)])
+    assert breach(kernel, {"X": more}, {"x": len(more)}, lengths) is None
 
 
 @pytest.mark.parametrize("k", [0, 17, 2.0, True])

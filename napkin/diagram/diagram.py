@@ -18,7 +18,7 @@ from napkin.diagram import joining, moves
 from napkin.diagram import sizes as checks
 from napkin.diagram.interface import Interface
 from napkin.errors import InputError, check_known
-from napkin.ir.array import Array, lifted
+from napkin.ir.array import Array, as_float, lifted
 from napkin.ir.infer import reals
 from napkin.ir.listing import listing
 from napkin.ir.names import axis_names
@@ -234,7 +234,7 @@ class Diagram(Interface):
             raise InputError(f"{self.name} needs a value for the scalar {', '.join(unset)}")
         given = {**self.scalars, **scalars}
         scalar_nodes = {
-            node("scalar", params=(k,)): reals(lifted(float(v) if isinstance(v, int) else v))
+            node("scalar", params=(k,)): reals(lifted(as_float(v) if isinstance(v, int) else v))
             for k, v in given.items()
         }
         done = rewrite(self.roots, lambda old, _: by.get(old) or scalar_nodes.get(old))

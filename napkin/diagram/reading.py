@@ -37,7 +37,7 @@ def numbers(given: Any, leaf: Node, diagram: str) -> np.ndarray[Any, Any]:
     try:
         with np.errstate(all="ignore"):
             wide = found.astype(float, copy=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{where} holds {_HOLDS[leaf.kind]}: {error}") from None
     if leaf.kind == "real":
         return wide

@@ -138,18 +138,34 @@ def lifted(value: object) -> Node:
     """The node of an array or of a Python number.
 
     Raises:
-        InputError: `value` is neither.
+        InputError: `value` is neither, or beyond every float.
     """
     if isinstance(value, Array):
         return value.node
     if isinstance(value, bool):
         return number(value)
     if isinstance(value, Real):  # numpy's, too
-        return number(int(value) if isinstance(value, Integral) else float(value))
+        real = as_float(value)
+        return number(int(value) if isinstance(value, Integral) else real)
     raise InputError(
         f"{type(value).__name__} {value!r} is not an array of the diagram or a number; "
         "pass it to the diagram as an input"
     )
+
+
+def as_float(value: Any) -> float:
+    """A number of Python as a float.
+
+    Raises:
+        InputError: it is beyond every float.
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        raise InputError(
+            f"a number of {int(value).bit_length()} bits is beyond float64, which ends below "
+            "2**1024; write float('inf') for infinity"
+        ) from None
 
 
 def applied(op: str, *args: object) -> Array:
@@ -210,6 +226,7 @@ _ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
 
 def _power(base: object, exponent: object) -> Array:
     # On arrays the common powers become products and roots, which kernels compute exactly.
+    lifted(exponent)  # says what is no number
     if isinstance(exponent, int | float) and isinstance(base, Array) and base.axes:
         if exponent == 1:
             return base

@@ -80,6 +80,16 @@ NUMBERED = (
             lambda X, W: nk.contract(nk.index("d"), 2**40, over="d"),
             "1099511627776 is beyond int32, which whole numbers are; write 1099511627776.0",
         ),
+        *(
+            (made, "a number of 1329 bits is beyond float64, which ends below 2**1024; write float")
+            for made in (
+                lambda X, W: X * 10**400,
+                lambda X, W: X > -(10**400),
+                lambda X, W: nk.where(X > 0, 10**400, X),
+                lambda X, W: nk.index("n") ** 10**400,
+                lambda X, W: nk.diagram("n -> n")(lambda X, s: X * s)(X, s=10**400),
+            )
+        ),
         (lambda X, W: nk.rename(3, d="e"), "rename takes an array of the diagram, not 3"),
         (lambda X, W: nk.dropout(X, "0.5", 1), "str '0.5' is not an array of the diagram or a num"),
         (lambda X, W: nk.compress(X, 3, into="w"), "keys=3 is no key set; write one such as"),

@@ -152,6 +152,9 @@ def test_what_holds_no_numbers(attention: Any, qkv: list[Any]) -> None:
     assert refusal(attention, np.array([["a"]], object), K, V) == (
         "attention: Q holds real numbers: could not convert string to float: 'a'"
     )
+    assert refusal(attention, [[10**400]], K, V) == (
+        "attention: Q holds real numbers: int too large to convert to float"
+    )
 
 
 def test_tensors_that_hold_no_numbers(attention: Any, qkv: list[Any]) -> None:

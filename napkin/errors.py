@@ -60,7 +60,7 @@ def check_known(word: object, choices: Collection[str], what: str) -> None:
     Raises:
         InputError: it is none of them.
     """
-    if word not in choices:
+    if not isinstance(word, str) or word not in choices:
         raise InputError(f"{what}; {did_you_mean(str(word), choices)}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import napkin as nk
@@ -20,6 +22,17 @@ def test_wrong_input_is_a_value_error() -> None:
 def test_a_type_that_is_no_name() -> None:
     with pytest.raises(nk.InputError, match=r"dtype \['bf16'\]: kernels store bf16, fp16, fp32"):
         nk.derive(load("softmax"), dtype=["bf16"])  # pyright: ignore
+
+    with pytest.raises(nk.InputError, match=r"softmax: X as \[\]: no such storage type; known: "):
+        load("softmax").stored(X=[])  # pyright: ignore
+    with pytest.raises(nk.InputError, match=r"gradient: softmax has no input \[\]; known: X"):
+        nk.gradient(load("softmax"), [[]])  # pyright: ignore
+
+
+@pytest.mark.parametrize(("plans", "what"), [((), "needs a plan"), ((3,), "takes plans, not int")])
+def test_what_is_no_plan(plans: Any, what: str) -> None:
+    with pytest.raises(nk.InputError, match=f"comparison {what}; write one, as in nk.comparison"):
+        nk.comparison(*plans)
 
 
 def test_a_refusal_is_a_runtime_error() -> None:

@@ -250,9 +250,13 @@ class Diagram(Interface):
         one name are one, and have one default value.
 
         Raises:
-            InputError: inputs are not as many as outputs, or have other axes or item types; or a
-                scalar has two values, or an axis two meanings.
+            InputError: `other` is no diagram; inputs are not as many as outputs, or have other axes
+                or item types; or a scalar has two values, or an axis two meanings.
         """
+        if not isinstance(other, Diagram):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(
+                f"{self.name} >> {other!r}: the right side is no diagram; put @nk.diagram above it"
+            )
         if len(self.outputs) != len(other.inputs):
             raise InputError(
                 f"{self.name} >> {other.name}: {len(self.outputs)} outputs, but "

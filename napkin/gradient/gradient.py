@@ -126,7 +126,7 @@ def _wanted(f: Diagram, wrt: str | Iterable[str] | None) -> dict[str, Node]:
     else:
         raise InputError(f"gradient: wrt={wrt!r} names no input; write wrt='{' '.join(real)}'")
     for name in names:
-        if name in f.scalars:
+        if name in list(f.scalars):
             raise Refusal(
                 "gradient", f"{f.name}, by {name}", "a scalar of the call has no gradient",
                 f"make {name} an input without axes, '()' in the signature",

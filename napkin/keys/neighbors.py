@@ -10,6 +10,7 @@ from napkin.errors import InputError
 from napkin.ir.array import Array
 from napkin.ir.infer import pointwise
 from napkin.ir.key_sets import Box, Interval, Need
+from napkin.ir.names import axis_names
 from napkin.ir.node import Node, number
 from napkin.ir.whole_numbers import greater, length, lesser, modulo, over, plus, times, whole
 from napkin.keys.axes import axes_of, place_of
@@ -94,7 +95,9 @@ def neighborhood(
     Raises:
         InputError: a parameter is out of range, or their lengths differ.
     """
-    dims = next((len(a.split()) for a in (keys, queries) if a is not None), None)
+    said = {"keys": keys, "queries": queries}.items()
+    named = (axis_names(a, f"neighborhood {r}={a!r}") for r, a in said if a is not None)
+    dims = next(map(len, named), None)
     each = windows(kernel_size, stride, dilation, is_causal, dims)
     text = f"neighborhood({_shown(each)})"
     axes = axes_of(queries, keys, len(each), text)

@@ -7,7 +7,7 @@ position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -103,6 +103,8 @@ def key_set(
     Raises:
         InputError: a run is no such pair, or a bound is no whole number.
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"key_set {text!r}: the first argument says in words what the set is")
     if not callable(runs):  # pyright: ignore[reportUnnecessaryComparison]
         raise InputError(f"{text}: {runs!r} is no function; write lambda i, size: [(0, i + 1)]")
 
@@ -273,6 +275,11 @@ def bigbird(
     block = whole(block, "bigbird: block", 1)
     window, globals_ = whole(window, "bigbird: window"), whole(globals_, "bigbird: globals_")
     most = MAX_BOXES - 1 - bool(globals_)
+    if isinstance(blocks, str | Array) or not isinstance(blocks, Collection):  # pyright: ignore
+        raise InputError(
+            f"bigbird: blocks={blocks!r} is no list of arrays; write one array for each random "
+            "block of a query, as in [R], and [] for none"
+        )
     if len(blocks) > most:
         raise InputError(f"bigbird: {len(blocks)} random blocks are more than {most}")
     found = blocked(block, window, window, queries, keys)
@@ -285,6 +292,11 @@ def bigbird(
 
 def _table(given: Array | Sequence[int], what: str) -> Node:
     """Numbers of blocks, along the last axis of an array."""
+    if not isinstance(given, Collection | Array):  # pyright: ignore
+        raise InputError(
+            f"{what}={given!r} is no array of numbers of blocks; write an input of whole numbers, "
+            "or a list such as [0, 2]"
+        )
     if not isinstance(given, Array):
         numbers = tuple(whole(n, f"{what}[{m}]", -1) for m, n in enumerate(given))
         return node("listed", params=(numbers,), axes=("?listed",), kind="int")

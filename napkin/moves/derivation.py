@@ -16,6 +16,7 @@ from napkin.derive.rules.split import SplitTerm, split_terms, why_not_split
 from napkin.derive.rules.stream import streamed
 from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.reductions import each_of
 from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.names import axis_names
 from napkin.ir.node import over
@@ -189,7 +190,7 @@ class Derivation:
                 self._refuse_twice(f"stream {axis}", a, "grouped")
         moves: list[Move] = []
         names = [t for n, t in self._term.names.items() if set(axes) & set(over(n))]
-        for held in (hold,) if isinstance(hold, str) else hold:
+        for held in each_of(hold):
             check_known(held, names, f"hold {held!r}: no reduction over {axis} has that name")
             moves.append(Move("hold", self.diagram.name, held))
         moves.append(Move("stream", self.diagram.name, axis, None if passes == 1 else passes))
@@ -237,9 +238,8 @@ class Derivation:
         Raises:
             Refusal: the algorithm is not weaved over an axis, or it is streamed.
         """
-        wanted: dict[str, int | None] = {**dict.fromkeys(axes), **tiles}
         out = self
-        for axis, size in wanted.items():
+        for axis, size in (*((a, None) for a in axes), *tiles.items()):
             out._known(axis)
             if axis in out.labels.stream.split():
                 out._refuse_twice(f"group {axis}", axis, "streamed")

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from napkin.errors import InputError
 from napkin.plan.plan import Plan
 
 
 def comparison(*plans: Plan) -> str:
-    """A line for each plan; the first is what the factors of the others are against."""
+    """A line for each plan; the first is what the factors of the others are against.
+
+    Raises:
+        InputError: there is none, or one is no plan.
+    """
+    others = [type(p).__name__ for p in plans if not isinstance(p, Plan)]  # pyright: ignore
+    if others or not plans:
+        what = f"takes plans, not {others[0]}" if others else "needs a plan"
+        raise InputError(f"comparison {what}; write one, as in nk.comparison(nk.derive(f))")
     first = plans[0]
     width = max(len(p.name) for p in plans)
     lines: list[str] = []

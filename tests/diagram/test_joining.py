@@ -35,6 +35,12 @@ inverted = nk.diagram("a:bool -> a")(lambda B: ~B)
 doubled = nk.diagram("a -> a", sizes={"a": 4})(scaled)
 
 
+def test_only_diagrams_are_composed() -> None:
+    doubled = nk.diagram("a -> a")(scaled)
+    with pytest.raises(nk.InputError, match=r"^scaled >> 3: the right side is no diagram; put @nk"):
+        _ = doubled >> THREE
+
+
 def test_a_name_is_one_thing_in_diagrams_in_a_row() -> None:
     row = doubled >> nk.diagram("a -> a")(named)
     assert [o.name for o in row.outputs] == ["X2"]

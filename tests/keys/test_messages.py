@@ -47,6 +47,27 @@ CASES: list[tuple[Callable[[], object], str]] = [
         lambda: nk.key_set("own", lambda i, n: 3).mask(4),
         "own: 3 is no list of runs; write [(0, i + 1)]",
     ),
+    *(
+        (
+            lambda blocks=blocks: nk.bigbird(2, 1, 1, blocks),
+            f"bigbird: blocks={blocks!r} is no list of arrays; write one array for each random "
+            "block of a query, as in [R], and [] for none",
+        )
+        for blocks in (3, None, "R")
+    ),
+    (
+        lambda: nk.bigbird(2, 1, 1, [3]),
+        "bigbird: blocks[0]=3 is no array of numbers of blocks; write an input of whole numbers, "
+        "or a list such as [0, 2]",
+    ),
+    (
+        lambda: nk.key_set(3, lambda i, n: [(0, i + 1)]),
+        "key_set 3: the first argument says in words what the set is",
+    ),
+    (
+        lambda: nk.neighborhood(3, queries="i", keys=1),
+        "neighborhood keys=1: axes are named; write a name, such as 'q' or 'x0'",
+    ),
     (
         lambda: nk.neighborhood(3, stride=4),
         "neighborhood: stride 4 exceeds kernel_size 3, so some keys would be seen by no query; "

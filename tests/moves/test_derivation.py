@@ -61,6 +61,10 @@ def test_holding_one_name_or_several() -> None:
         InputError, match=r"hold 'Z': no reduction over x has that name; known: m, z, O"
     ):
         attention.stream("x", hold=["Z"])
+    with pytest.raises(InputError, match="hold 5: no reduction over x has that name; known: m, z"):
+        attention.stream("x", hold=5)  # pyright: ignore
+    with pytest.raises(InputError, match=r"has no axis \['q'\]; known: q, d, x"):
+        attention.group(["q"])  # pyright: ignore
 
 
 def test_what_a_second_pass_allows() -> None:

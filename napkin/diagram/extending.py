@@ -308,7 +308,8 @@ def _check_text(name: str, text: str | None, arity: int) -> None:
     if text is None:
         return
     try:
-        holes = {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
+        parts = [part for _, *part in string.Formatter().parse(text) if part[0] is not None]
+        holes = {"".join(word or "" for word in part) for part in parts}  # a format is none
     except (ValueError, TypeError):
         holes = set[str]()
     if holes != set(map(str, range(arity))):
@@ -388,6 +389,8 @@ def _lines(name: str, which: str, text: str, arguments: list[str]) -> list[str]:
         if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
             own.add(n.id)
     for n in ast.walk(ast.Module([*before, last], [])):
+        if isinstance(n, ast.Set | ast.Dict):
+            raise InputError(f"operator {name}: {which} has braces; write {arguments[0]}: {text}")
         if isinstance(n, ast.Name) and n.id not in own:
             raise InputError(
                 f"operator {name}: {which} names {n.id!r}; a kernel function has its arguments "

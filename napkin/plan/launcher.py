@@ -194,7 +194,9 @@ class Launcher:
 
 def _spelling(op: str) -> str | None:
     row = POINTWISE.get(op)
-    return (row.python or row.text) if row else None
+    if row is None or row.definition:  # what a user has listings print may be no Python
+        return None
+    return row.python or row.text
 
 
 def _spelt(n: Node) -> bool:

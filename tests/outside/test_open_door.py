@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.plan.standalone import standalone
 
 DEFINED = """
 import math
 import napkin as nk
+from napkin.plan.standalone import standalone
 
 softplus = nk.operator(
     "softplus", 1,
@@ -236,6 +238,21 @@ def test_another_definition_of_the_same_name_is_another_diagram(tmp_path: Path) 
     assert kept(tmp_path, "tl.log(1 + ") != first
 
 
+def test_what_listings_print_is_no_python() -> None:
+    """A launcher computes constants of a kernel."""
+    text: dict[str, Any] = {"triton": "tl.abs(x)", "text": "|{0}| {{}}"}
+    size = nk.operator("magnitude", 1, evaluate=lambda xp, x: xp.abs(x), **text)
+
+    @nk.diagram("x d -> x", sizes={"x": 3, "d": 1024})
+    def weighted(X: Any, s: float = -5.0) -> Any:
+        return nk.reduce(X * size(s + nk.size("x")), "sum", over="d")
+
+    plan = nk.derive(weighted, dtype="fp32")
+    X = np.ones((3, 1024), np.float32)
+    assert any("|(s + x)| {}" in text for text in standalone(plan).values())
+    assert np.allclose(plan(X), weighted.evaluate(X))
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 SQUARE: dict[str, Any] = {"evaluate": lambda xp, x: x * x, "triton": "x * x"}
@@ -266,6 +283,12 @@ SQUARE: dict[str, Any] = {"evaluate": lambda xp, x: x * x, "triton": "x * x"}
         ("square", 1, {"increasing": True}, "said to increase, but square("),
         ("square", 1, {"meaning": lambda sp, x: x**3}, "its meaning x0**3 is"),
         ("square", 1, {"text": "{0} ** {1}"}, "text is '{0} ** {1}'; it names each argument"),
+        *(
+            ("square", 1, {"text": text}, f"text is {text!r}; it names each argument once, {{0}}")
+            for text in ("{0:x}", "{0!z}", "{0:{1}}", "{0} {", "{{0}}", "{x}", "{}")
+        ),
+        ("square", 1, {"triton": "{0} * {0}"}, "triton has braces; write x: {0} * {0}"),
+        ("square", 1, {"gluon": "x * {x}"}, "gluon has braces; write x: x * {x}"),
         ("square", 1, {"flops": -1}, "flops is -1; it counts operations"),
     ],
 )

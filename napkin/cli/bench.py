@@ -11,7 +11,7 @@ from typer import Option
 
 from napkin.cli import options
 from napkin.cli.ending import FAILED
-from napkin.cli.request import request, tuned_plan
+from napkin.cli.request import check_tuning, request, tuned_plan
 
 _Against = Annotated[
     str | None,
@@ -49,6 +49,7 @@ def bench_diagram(
     With --gradient the plan is that of the gradient, and the others are backward passes of torch's
     autograd, each after its forward pass and with what that has kept. The plan reads inputs alone.
     """
+    check_tuning(tune, tuned)
     if plot is not None:
         from napkin.show.plots import check_plot
 
@@ -66,7 +67,7 @@ def bench_diagram(
     require("bench")
     from napkin.show import console, measured
 
-    plan = wanted.plan(tuned and not tune)
+    plan = wanted.plan(tuned)
     rankings: Sequence[Any] = ()
     if tune:
         plan, rankings, _ = tuned_plan(plan, tune)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from napkin.cli import options
-from napkin.cli.request import request, tuned_plan
+from napkin.cli.request import check_tuning, request, tuned_plan
 from napkin.show.files import check_folder, remove_file, writable_folder, write_file
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def derive_diagram(
     json: options.Json = False,
 ) -> None:
     """Derive kernels for a diagram, and show their cost."""
+    check_tuning(tune, tuned)
     on_what = name, on, sizes, dtype, parts, storage
     wanted = request(*on_what, gradient=gradient, accumulate=accumulate)
     if tune:
@@ -45,7 +46,7 @@ def derive_diagram(
         require("derive --tune")
     if out is not None:
         check_folder(out)
-    plan = wanted.plan(tuned and not tune)
+    plan = wanted.plan(tuned)
     from napkin.show import console, measured, plans
 
     first = measured.settings(plan, top)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from napkin.cli.parse import parse_sizes, parse_types
+from napkin.errors import InputError
 
 if TYPE_CHECKING:
     from napkin.diagram.diagram import Diagram
@@ -93,6 +94,19 @@ def request(
 
     machine(on)
     return Request(diagram, on, given, dtype, cut, of, accumulate)
+
+
+def check_tuning(tune: int, tuned: bool) -> None:
+    """Refuse --tune beside --tuned.
+
+    Raises:
+        InputError: both are asked for.
+    """
+    if tune and tuned:
+        raise InputError(
+            "--tune measures settings and remembers the fastest, and --tuned uses those remembered "
+            "before; leave one out"
+        )
 
 
 def tuned_plan(plan: Plan, most: int) -> tuple[Plan, Sequence[Any], dict[str, str]]:

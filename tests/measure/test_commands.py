@@ -28,6 +28,10 @@ Napkin = Callable[..., tuple[int, str, str]]
         (["check", "attention", "--gpu"], "check --gpu needs a CUDA device"),
         (["bench", "attention"], "bench needs a CUDA device"),
         (["derive", "attention", "--tune", "3"], "derive --tune needs a CUDA device"),
+        *(
+            ([command, "attention", "--tune", "3", "--tuned"], "--tuned uses those remembered befo")
+            for command in ("derive", "bench")
+        ),
         (["verify", "--gpu"], "verify --gpu needs a CUDA device"),
         (["verify"], "write napkin verify --gpu"),
         (["bench", "attenton"], "did you mean 'attention'?"),

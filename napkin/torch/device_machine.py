@@ -15,6 +15,14 @@ from napkin.machine.machines import Machine, machine, machines
 ON_CPU = "h100"
 """The machine whose plans CPU tensors run, through the interpreter."""
 
+NAMES = {
+    "H100 80GB HBM3": "h100", "H100 PCIe": "h100_pcie", "H200": "h200", "B200": "b200",
+    "A100-SXM4-80GB": "a100", "A100-SXM4-40GB": "a100_40", "A100-PCIE-40GB": "a100_40",
+    "L40S": "l40s", "GeForce RTX 4090": "rtx4090", "GeForce RTX 5090": "rtx5090",
+    "AMD Instinct MI300X": "mi300x",
+}  # fmt: skip
+"""Machines by what drivers call them, word for word: a GH200 is no H200, an RTX A1000 no A100."""
+
 
 @lru_cache(maxsize=64)
 def machine_of(device: torch.device) -> Machine:
@@ -43,10 +51,8 @@ def shipped(device: torch.device | str = "cuda") -> Machine:
 def nearest(name: str, capability: int, shared: int) -> Machine:
     """The shipped machine for a GPU with this name, compute capability (90 for 9.0) and bytes of
     shared memory for one group; warns where it goes by another name."""
-    plain = name.lower().replace(" ", "").replace("-", "")
-    named = [m for m in machines() if all(part in plain for part in m.split("_"))]
-    if named:
-        return machine(max(named, key=len))  # the one that says more, as in "h100_pcie"
+    if known := NAMES.get(name.removeprefix("NVIDIA ")):
+        return machine(known)
     every = [m for m in map(machine, machines()) if m.cuda]
     fitting = [m for m in every if m.shared_per_block <= shared] or every
     found = min(fitting, key=lambda m: (abs(m.capability - capability), m.capability > capability))

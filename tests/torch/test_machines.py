@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import napkin as nk
-from napkin.torch.device_machine import machine_of, nearest
+from napkin.machine.machines import machines
+from napkin.torch.device_machine import NAMES, machine_of, nearest
 
 KB = 1024
 KNOWN = {
@@ -20,6 +21,7 @@ KNOWN = {
     "NVIDIA H100 PCIe": ("h100_pcie", 90, 227),
     "NVIDIA A100-SXM4-80GB": ("a100", 80, 163),
     "NVIDIA A100-SXM4-40GB": ("a100_40", 80, 163),
+    "NVIDIA A100-PCIE-40GB": ("a100_40", 80, 163),
     "NVIDIA B200": ("b200", 100, 227),
     "NVIDIA GeForce RTX 4090": ("rtx4090", 89, 99),
     "NVIDIA GeForce RTX 5090": ("rtx5090", 120, 99),
@@ -30,6 +32,12 @@ OTHERS = {
     "NVIDIA RTX PRO 6000": ("rtx5090", 120, 99),
     "NVIDIA B300": ("b200", 103, 227),
     "NVIDIA T4": ("a100", 75, 64),  # all have more, so the nearest
+    # those in whose names another's stands
+    "NVIDIA GH200 480GB": ("h100", 90, 227),
+    "NVIDIA H100 80GB HBM3 MIG 1g.10gb": ("h100", 90, 227),
+    "NVIDIA GB200": ("b200", 100, 227),
+    "NVIDIA RTX A1000": ("l40s", 86, 99),
+    "NVIDIA GeForce RTX 4090 Laptop GPU": ("l40s", 89, 99),
 }
 
 
@@ -41,12 +49,16 @@ def test_a_machine_by_its_name(name: str) -> None:
         assert nearest(name, capability, shared * KB).name == wanted
 
 
+def test_every_machine_has_a_name() -> None:
+    assert {*NAMES.values()} == {*machines()}
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_by_what_it_can(name: str) -> None:
     wanted, capability, shared = OTHERS[name]
     with pytest.warns(RuntimeWarning, match="set NAPKIN_MACHINE to its path") as said:
         assert nearest(name, capability, shared * KB).name == wanted
-    assert f"no machine file for {name}" in str(said[0].message)
+    assert f"no machine file for {name} (" in str(said[0].message)
 
 
 def test_one_that_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from napkin.check.inputs import Given
 from napkin.check.verdict_rows import ValueRow
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
+from napkin.gradient.gradient import gradient_names
 
 Array = np.ndarray[Any, Any]
 Autograd = Callable[[Diagram, Sequence[Array], Sequence[Array]], list[Array]]
@@ -106,7 +107,8 @@ def derivative_rows(
     """
     rng = np.random.default_rng(seed)
     at = drawn(f, made, sizes, said, rng)
-    names = [o.name[1:] for o in made.outputs]  # of the inputs by which it is taken
+    by = {called: name for name, called in gradient_names(f)[1].items()}
+    names = [by[o.name] for o in made.outputs]  # of the inputs by which it is taken
     every = results(made, [*at.arrays, *at.cotangents])
     gradients = dict(zip(names, every, strict=True))
     places = {str(n.params[0]): i for i, n in enumerate(f.inputs)}
@@ -131,9 +133,9 @@ def check_gradient(f: Diagram, made: Diagram) -> None:
         InputError: it has others.
     """
     inputs, own = ([str(n.params[0]) for n in d.inputs] for d in (made, f))
-    cotangents = [f"d{o.name}" for o in f.outputs if o.node.kind == "real"]
-    real = {f"d{n.params[0]}" for n in f.inputs if n.kind == "real"}
-    if inputs != [*own, *cotangents] or not {o.name for o in made.outputs} <= real:
+    cotangents, real = gradient_names(f)
+    known = {*real.values()}
+    if inputs != [*own, *cotangents.values()] or not {o.name for o in made.outputs} <= known:
         raise InputError(
             f"{made.name} is no gradient of {f.name}; derive the plan of nk.gradient({f.name})"
         )
@@ -229,4 +231,4 @@ def _undefined(f: Diagram, arrays: Sequence[Array]) -> int:
 
 
 def _name(f: Diagram, i: int) -> str:
-    return f"d{f.inputs[i].params[0]}"
+    return gradient_names(f)[1][str(f.inputs[i].params[0])]

@@ -14,6 +14,7 @@ from napkin.gradient.reached import Reached
 from napkin.gradient.rules import pulled
 from napkin.ir.expansion import opened, softmax_by_rows
 from napkin.ir.infer import part_of, parts_of, pointwise
+from napkin.ir.names import numbered
 from napkin.ir.node import Node, postorder
 from napkin.ir.rewrite import rewrite
 from napkin.ir.storage import leaf, own_type
@@ -25,16 +26,16 @@ def gradient(f: Diagram, wrt: str | Iterable[str] | None = None) -> Diagram:
 
     It takes the inputs of `f` in their order and then a cotangent for each output of real numbers,
     named `d` and the output's name; it returns the sums of cotangents times derivatives by the
-    inputs in `wrt`, named `d` and the input's name. The term of `f` is transposed: each node hands
-    its cotangent to its arguments, by the derivative in the record of its operator.
+    inputs in `wrt`, named `d` and the input's name (`dX2` where an input `dX` is). The term of `f`
+    is transposed: each node hands its cotangent to its arguments, by the derivative in the record
+    of its operator.
 
     Args:
         f: the diagram.
         wrt: names of inputs; all of real numbers where it is left out.
 
     Raises:
-        InputError: `f` is no diagram, has no such input, or has an input that is named as one of
-            the cotangents.
+        InputError: `f` is no diagram, or has no such input.
         Refusal: an input or every output is of whole numbers, or an operator has no derivative.
     """
     return backward(f, wrt).diagram
@@ -62,8 +63,9 @@ def backward(f: Diagram, wrt: str | Iterable[str] | None = None) -> Backward:
     found = transposed(f, given, wanted)
     results = [_stored_as(n, filled(found.get(n, ZERO), n.axes)) for n in wanted.values()]
     levelled = rewrite(results, by_rows)
+    _, called = gradient_names(f)
     outputs = tuple(
-        Output(f"d{name}", levelled[g], n.axes)
+        Output(called[name], levelled[g], n.axes)
         for g, (name, n) in zip(results, wanted.items(), strict=True)
     )
     names = {**f.names, **{o.node: o.name for o in f.outputs if o.node.op != "input"}}
@@ -146,29 +148,27 @@ def _wanted(f: Diagram, wrt: str | Iterable[str] | None) -> dict[str, Node]:
         )
     if len(set(names)) < len(names):
         raise InputError(f"gradient: wrt='{' '.join(names)}' names an input twice")
-    for name in names:
-        if f"d{name}" in known:
-            raise InputError(
-                f"gradient: {f.name} has an input d{name}, as the gradient by {name} would be "
-                "called; give one of the two another name"
-            )
     return {name: known[name] for name in names}
+
+
+def gradient_names(f: Diagram) -> tuple[dict[str, str], dict[str, str]]:
+    """What the cotangents of outputs and the gradients by inputs are called in the gradient of a
+    diagram, by the names of these: as in a gradient of a gradient, one may be taken already."""
+    taken = {*(str(n.params[0]) for n in f.inputs), *f.scalars}
+    found = dict[str, str](), dict[str, str]()
+    ends = ([(o.name, o.node) for o in f.outputs], [(str(n.params[0]), n) for n in f.inputs])
+    for names, each in zip(found, ends, strict=True):
+        for name in (name for name, n in each if n.kind == "real"):
+            names[name] = numbered(f"d{name}", taken)
+            taken.add(names[name])
+    return found
 
 
 def _cotangents(f: Diagram) -> dict[str, Node]:
     """An input for the cotangent of each output of real numbers, by the output's name."""
-    found: dict[str, Node] = {}
-    taken = {*(str(n.params[0]) for n in f.inputs), *f.scalars}
-    for o in f.outputs:
-        if o.node.kind != "real":
-            continue
-        name = f"d{o.name}"
-        if name in taken:
-            raise InputError(
-                f"gradient: {f.name} has an input {name}, as the cotangent of its output {o.name} "
-                "would be called; give one of the two another name"
-            )
-        found[o.name] = leaf(name, o.axes, "real", own_type(o.node))
+    called, _ = gradient_names(f)
+    found = {o.name: leaf(called[o.name], o.axes, "real", own_type(o.node))
+             for o in f.outputs if o.name in called}  # fmt: skip
     if not found:
         raise Refusal("gradient", f.name, "no output holds real numbers")
     return found

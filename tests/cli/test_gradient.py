@@ -77,6 +77,12 @@ def test_other_commands_take_the_gradient_too(
     assert "loss_gradient" in found.out
 
 
+def test_names_that_are_taken(page: Path, napkin: Callable[..., Any]) -> None:
+    found = napkin("check", "loss.py:clashing", "--gradient", "--range", "dO2=1..2")
+    assert found.status == 0, found.err
+    assert "ddO" in found.out
+
+
 def test_a_report_of_a_gradient(page: Path, napkin: Callable[..., Any]) -> None:
     found = napkin("report", "loss.py:loss", "--gradient", "-o", "page")
     assert found.status == 0
@@ -87,7 +93,6 @@ CASES = [
     (["check", "greedy_token"], "gradient is refused at greedy_token: no output holds real"),
     (["cost", "sample_token"], "gradient is refused at sample_token: no output holds real"),
     (["check", "loss.py:ordered"], "sort: its transpose puts each value back where it came from"),
-    (["derive", "loss.py:clashing"], "clashing has an input dO, as the cotangent of its output O"),
     (["explain", "loss.py:counted"], "refused at counted: no input holds real numbers"),
     (["check", "loss.py:loss", "--range", "dQ=0..1"], "loss_gradient has no input 'dQ'"),
     (["check", "loss.py:loss", "--storage", "dO=fp16"], "loss has no input 'dO'"),

@@ -46,6 +46,8 @@ class Interface:
         windows: those that sizes follow from beside the windows that arrays are read in: a gradient
             may read none.
         said: sizes as `counted` has them, of axes whose windows or slots a gradient does not read.
+        alike: axes of one size, as `same_size` has them, under whose names a gradient reads no
+            array.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Interface:
     doc: str = ""
     windows: tuple[Slide, ...] = ()
     said: Mapping[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
+    alike: tuple[tuple[str, str], ...] = ()
 
     @property
     def signature(self) -> Signature:
@@ -122,7 +125,9 @@ class Interface:
                 axis = table[axis]
             return axis
 
-        for old, new in of_one_size(within(self.roots)):
+        known = {*self.axes} if self.alike else set[str]()
+        kept = ((a, b) for a, b in self.alike if {a, b} <= known)
+        for old, new in (*of_one_size(within(self.roots)), *kept):
             if root(old) != root(new):
                 table[root(new)] = root(old)
         return {axis: root(axis) for axis in table}

@@ -477,6 +477,19 @@ def test_operators_and_reductions_without_a_derivative_are_refused() -> None:
     assert "define it with nk.reduction('either_without_slope', ..." in refusal(f)
 
 
+def test_a_cotangent_that_nothing_reads_has_the_length_of_its_output() -> None:
+    f = nk.diagram("a d -> e", name="constant")(
+        lambda X: nk.rename(nk.reduce(X, "max", over="d"), a="e") ** 0
+    )
+    g = nk.gradient(f)
+    assert not g.evaluate(np.ones((5, 2)), np.ones(5)).any()
+    said = "sizes: e=6, but e is a under another name and a=5; give one size"
+    with pytest.raises(nk.InputError, match=said):
+        g.evaluate(np.ones((5, 2)), np.ones(6))
+    with pytest.raises(nk.InputError, match=said):
+        nk.gradient(g, "X").evaluate(np.ones((5, 2)), np.ones(6), np.ones((5, 2)))
+
+
 def named(f: nk.Diagram) -> tuple[list[object], list[str]]:
     return [n.params[0] for n in f.inputs], [o.name for o in f.outputs]
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+from gradient import jumps
 from judged import error
 from programs import Input, Program, Ref, Step
 from unsure import FLOAT16, FLOAT32, Range, Wobble, excess, wobbles
@@ -33,6 +34,15 @@ def test_a_comparison_is_unsure_where_its_sides_are_equal_to_rounding():
     wanted, wobble = moved(steps, ("x",), [0.5, 2.0, 1.0])
     assert wanted.tolist() == [0, 1, 0]
     assert wobble.by.tolist() == [0, 1, 0]
+
+
+def test_a_gradient_is_not_compared_where_the_sign_of_what_cancels_chooses():
+    steps = [reduced("mean", 0), Step("sub", (Ref(0), Ref(1))), reduced("sum", 2)]
+    steps += [Step("less", (Ref(3), 0.0)), Step("where", (Ref(4), Ref(3), Ref(0)))]
+    data = [np.array([0.1, 0.2, 0.4])]
+    for last, wanted in ((5, True), (2, False)):
+        program = Program((X,), tuple(steps[:last]), ((Ref(last), ("x",)),), {"x": 3})
+        assert jumps(program, data, results(program, data, program.sizes)) is wanted
 
 
 def test_a_comparison_of_inputs_is_sure():

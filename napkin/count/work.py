@@ -54,6 +54,8 @@ class Count:
         dtype: of a product of operands of 8 bits, their type; else that of the plan, "".
         sum: the sum of products that it is part of; None of other terms.
         scanned: of a recurrence, its axis.
+        sorted: of a sort, its axis: that is a bitonic network, which compares each value in
+            log n (log n + 1) / 2 rounds.
         small: whether it is done only on tiles on which that sum, otherwise a matrix product, is
             none; other parts of a matrix product, only where it is one.
     """
@@ -70,12 +72,14 @@ class Count:
     dtype: str = ""
     sum: Contraction[str] | None = None
     scanned: str = ""
+    sorted: str = ""
     small: bool = False
 
     @property
     def total(self) -> Any:
         """Operations in total, symbolic."""
-        return plain(self._total, self.splits, self.part)
+        stages = sympy.ceiling(sympy.log(size_symbol(self.sorted), 2)) if self.sorted else 1
+        return plain(self._total * stages * (stages + 1) / 2, self.splits, self.part)
 
     @property
     def _total(self) -> Any:
@@ -103,7 +107,9 @@ class Count:
 
     def once(self, sizes: Mapping[str, int]) -> int:
         """Operations to compute the array once."""
-        return self.per_value * math.prod([sizes[a] for a in self.axes])
+        stages = (sizes[self.sorted] - 1).bit_length() if self.sorted else 1
+        found = self.per_value * math.prod([sizes[a] for a in self.axes])
+        return found * stages * (stages + 1) // 2
 
     @cached_property
     def again(self) -> tuple[str, ...]:
@@ -186,6 +192,8 @@ def _counts(n: Node, kernel: Kernel, streamed: Sequence[str], tail: bool) -> Ite
             yield made(pipe, number, n.args[0].axes)
     elif n.op == "recurrence":
         yield made("arithmetic", COMPOSING, n.axes, scanned=over(n)[0])
+    elif n.op == "sort":
+        yield made("arithmetic", 1, n.axes, sorted=over(n)[0])
     elif n.op in POINTWISE and n.axes:
         # A matrix instruction adds to what its accumulator holds.
         sums = [kernel.contractions[a] for a in n.args if n.op == "add" and a.op == "sum"]

@@ -2,14 +2,15 @@
 
 The files `*-h100-settings.csv` have one line for each kernel that was timed in the runs of its
 day: what was run, on which sizes, in which setting, and the median. No GPU is needed.
-`*-h100-gradient-kernels.csv` have kernels of gradients, whose plans take minutes: with each, what
-its groups do, as it was counted on that day.
+`*-gradient-kernels.csv` and `*-scans.csv` have kernels of gradients and of scans by pairs, in ways
+that the planner takes or not: with each, what its groups do, as it was counted on that day.
 
-    python docs/measurements/fit_model.py [--fit attention|product|rows|gradients] [--off 0.15]
+    python docs/measurements/fit_model.py [--fit FAMILY] [--off 0.15]
 
 prints the mean absolute error of each family in each run, and of sweeps how much longer the first
 choice took than the best that was measured; --off names the shapes that are off by more. --fit
-searches the constants that a family decides for the least mean error over it, and prints them.
+searches the constants that a family (of `FITTED`) decides for the least mean error over it, and
+prints them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from napkin.count.matrix_products import WARPGROUP_ROWS
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.machine.calibration import Constants
-from napkin.machine.machines import machine
+from napkin.machine.machines import Machine, machine
 from napkin.plan.plan import Plan
 from napkin.schedule import Schedule
 from napkin.settings.choice import Choice
@@ -44,6 +45,7 @@ from napkin.timing.kernel_time import predict
 
 SETTINGS = sorted(Path(__file__).parent.glob("*-h100-settings.csv"))
 GRADIENTS = sorted(Path(__file__).parent.glob("*-h100-gradient-kernels.csv"))
+SCANS = sorted(Path(__file__).parent.glob("*-h200-scans.csv"))
 PLACE = machine("h100")
 
 FITTED = {
@@ -53,6 +55,7 @@ FITTED = {
     "product": ("start", "iteration", "arrival", "l2_share", "partial"),
     "rows": ("row_wait", "row_lanes", "row_moves", "row_slots", "uneven"),
     "gradients": ("formed", "wide", "pieces", "finishing", "scattered"),
+    "scans": ("carry", "carry_moves", "exchange", "link"),
 }  # fmt: skip
 """What a family of kernels alone decides: no single run tells these constants apart. None is below
 0."""
@@ -121,24 +124,22 @@ class Timed:
 
 @dataclass(frozen=True)
 class Counted:
-    """A kernel of a gradient that was timed, and what its groups do; microseconds.
+    """A kernel that was timed, and what its groups do; microseconds.
 
     Attributes:
+        run: the run in which it was timed.
         chosen: whether it is what the planner took.
+        place: the machine.
     """
 
-    seed: str
+    run: str
     name: str
     run_by: Execution
     measured: float
     chosen: bool
+    family: str = "gradients"
+    place: Machine = PLACE
     constants: Constants | None = None
-
-    family = "gradients"
-
-    @property
-    def run(self) -> str:
-        return f"seed {self.seed}, {'chosen' if self.chosen else 'others'}"
 
     @property
     def swept(self) -> bool:
@@ -146,7 +147,7 @@ class Counted:
 
     @property
     def ratio(self) -> float:
-        seconds = predict(PLACE, "bf16", self.run_by, self.constants).seconds
+        seconds = predict(self.place, "bf16", self.run_by, self.constants).seconds
         return 1e6 * seconds / self.measured
 
     @property
@@ -159,13 +160,23 @@ class Counted:
 
 
 def counted() -> Iterator[Counted]:
-    """The kernels of gradients on record."""
-    for file in GRADIENTS:
-        for row in csv.DictReader(file.read_text().splitlines()):
-            does = json.loads(row["does"])
-            run = Execution(**{**does, "schedule": Schedule(**does["schedule"])})
-            chosen = row["chosen"] == "1"
-            yield Counted(row["seed"], row["kernel"], run, float(row["measured_us"]), chosen)
+    """The kernels of gradients and of scans on record."""
+    for row in (row for file in GRADIENTS for row in _rows(file)):
+        chosen = row["chosen"] == "1"
+        about = f"seed {row['seed']}, {'chosen' if chosen else 'others'}"
+        yield Counted(about, row["kernel"], _does(row), float(row["measured_us"]), chosen)
+    for row in (row for file in SCANS for row in _rows(file)):
+        about, took = f"{row['problem']}, {row['way']}", float(row["measured_us"])
+        yield Counted(about, row["kernel"], _does(row), took, True, "scans", machine("h200"))
+
+
+def _rows(file: Path) -> Iterator[dict[str, str]]:
+    yield from csv.DictReader(file.read_text().splitlines())
+
+
+def _does(row: Mapping[str, str]) -> Execution:
+    does = json.loads(row["does"])
+    return Execution(**{**does, "schedule": Schedule(**does["schedule"])})
 
 
 @cache

@@ -80,11 +80,26 @@ def links(kernel: Kernel) -> int:
     """The matrix products of an iteration of which each waits for the one before."""
     products = {c.node for c in kernel.products}
     found: dict[Node, int] = {}
-    roots = [n for p in kernel.stream.passes for n in (*(s.step for s in p.states),
-                                                       *(e.node for e in p.emits))]  # fmt: skip
-    for n in postorder(roots):
+    for n in postorder(_looped(kernel)):
         found[n] = max((found[a] for a in n.args), default=0) + (n in products)
     return max(found.values(), default=0)
+
+
+def carried(kernel: Kernel) -> bool:
+    """Whether a product of a chunk is summed over what the one before leaves: a state is one of its
+    operands."""
+    if kernel.stepped:  # position by position: its loads are waited for
+        return False
+    inside = {*postorder(_looped(kernel))}
+    sides = ((c, side) for c in kernel.products if c.node in inside for side in c.sides)
+    read = ((c, n) for c, side in sides for n in postorder(side))
+    return any(n.op == "state" and not {*c.gone}.isdisjoint(n.axes) for c, n in read)
+
+
+def _looped(kernel: Kernel) -> list[Node]:
+    """What every iteration computes."""
+    passes = kernel.stream.passes
+    return [n for p in passes for n in (*(s.step for s in p.states), *(e.node for e in p.emits))]
 
 
 def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:

@@ -46,9 +46,14 @@ class Constants:
         finishing: bytes stored that one byte counts as that is read after the loops.
         serial: clocks from one matrix instruction to the next where each is waited for, beside
             what it takes.
-        link, link_value: seconds that a product of an iteration waits for the one before, of those
-            in a row beyond two, and that for each value of its square operand, which passes through
-            registers and shared memory.
+        link: seconds that a product of an iteration waits for the one before, of those in a row
+            beyond two, for each value of its square operand, which passes through registers and
+            shared memory.
+        carry, carry_moves: seconds that an iteration waits whose products read the state that the
+            one before leaves (it is rounded, and passes through shared memory to other threads),
+            and clocks of a multiprocessor there for each value that no tensor descriptor serves.
+        exchange: clocks of a multiprocessor for each value of three axes and more that lanes
+            exchange to add them up.
         narrow: times that a product takes whose rows are fewer than those of the fastest matrix
             instruction, on a machine where a group issues that (wgmma): it runs on another.
         single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
@@ -106,7 +111,9 @@ class Constants:
     narrow: float
     serial: float
     link: float
-    link_value: float
+    carry: float
+    carry_moves: float
+    exchange: float
     single: float
     scattered: float
     access: float

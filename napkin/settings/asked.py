@@ -140,7 +140,7 @@ class Asked:
         barriers, which later loads do not pass; what lies in a sector that an earlier step has read
         is there."""
         waited = [self._fresh(m) for m in self.of.moved if self._comes_late(m, warps)]
-        most = self.of.joins + 1 if warps > 1 else 1
+        most = len(self.of.joined) + 1 if warps > 1 else 1
         return sum(sorted(waited)[-most:])
 
     def _comes_late(self, m: Moved, warps: int) -> bool:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from napkin.algebra.terms import is_read
-from napkin.count.matrix_products import continued, crossed, links, serial
+from napkin.count.matrix_products import carried, continued, crossed, links, serial
 from napkin.count.requested import whole_bytes
 from napkin.count.residency import chained, computes, live_set
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers, zeroed
 from napkin.count.work import Count, counts
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.ir.node import REDUCTIONS, over, postorder
+from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.storage import own_type, storage_type
 from napkin.ir.types import STORAGE
 from napkin.lower.descriptors import boxable
@@ -140,7 +140,7 @@ class Labelled:
         self.continued = continued(kernel) if dtype != "fp32" else ()
         may_wait = dtype != "fp32" and machine.target.has_warpgroups
         self.serial = serial(kernel) if may_wait else ()
-        self.links = links(kernel)
+        self.links, self.carried = links(kernel), carried(kernel)
         self.moved = tuple(self._moved(transfers(kernel)))
         self.counts = _added_up(kernel, sizes)
         kinds = [c for c, _ in self.counts]
@@ -165,10 +165,10 @@ class Labelled:
         return self._tensors[form].formed(program, MAX_TILE, MAX_TENSOR, target, self.item)
 
     @cached_property
-    def joins(self) -> int:
-        """Reductions in each iteration along axes that are not streamed, over threads."""
+    def joined(self) -> tuple[Node, ...]:
+        """Reductions of an iteration along axes that are not streamed, over threads."""
         sums = (n for n in postorder(self.kernel.terms) if n.op in REDUCTIONS)
-        return sum(not set(over(n)) <= {*self.kernel.stream.axes} for n in sums)
+        return tuple(n for n in sums if not set(over(n)) <= {*self.kernel.stream.axes})
 
     @cached_property
     def finishing(self) -> frozenset[str]:

@@ -343,7 +343,8 @@ class Pricing:
             and (bool(operands) or tiled.ahead(schedule.warps)),
             overlapped=schedule.stages > in_use or not of.kernel.stream.axes,
             chained=of.chained and not (schedule.warpgroups and schedule.persistent),
-            rows=tiled.rows, links=of.links,
+            rows=tiled.rows, links=of.links, carried=of.carried,
+            exchanged=tiled.exchanged * max(chunks, 1) * tiled.groups,
             serial=0 if schedule.warpgroups else tiled.waited(schedule.stages, schedule.warps),
             longest=longest,
             staggered=of.kernel.visits is not None,
@@ -352,5 +353,5 @@ class Pricing:
             tested=schedule.warpgroups > 0 and (not tiled.in_boxes or tiled.uneven),
             stepped=of.stepped,
             late=tiled.late(schedule.warps) if of.stepped else 0.0,
-            joins=of.joins if of.stepped else 0,
+            joins=len(of.joined) if of.stepped else 0,
         )  # fmt: skip

@@ -340,6 +340,16 @@ class Tiled(Asked):
         )
         return whole, sum(extent(n.axes, tiles) for n in wide), parts, kept
 
+    @cached_property
+    def exchanged(self) -> int:
+        """Values of a chunk, of three axes and more, that lanes exchange to add them up: what is
+        multiplied out, and no matrix product."""
+        products = {p.node for p in self.of.kernel.products if self._multiplies(p)}
+        shapes = (n.args[0].axes for n in self.of.joined if n not in products)
+        shapes = filter(self.of.kernel.stream.carried, shapes)
+        long = ([a for a in axes if self.tiles[a] > 1] for axes in shapes)
+        return sum(extent(axes, self.tiles) for axes in long if len(axes) > 2)
+
     def waited(self, stages: int, warps: int) -> int:
         """Matrix instructions of a chunk that a warpgroup waits for one by one."""
         if stages == 1 or self.rows < WARPGROUP_ROWS:

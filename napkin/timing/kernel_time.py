@@ -222,11 +222,12 @@ class Waves:
             seconds += c.emitted * emitted / arithmetic_rate(machine)
             stored = run.formed - run.held
             clocks = c.formed * stored + c.wide * run.wide + c.pieces * run.pieces
+            clocks += c.exchange * run.exchanged + c.carry_moves * run.moved * run.carried
             seconds += clocks / (machine.sms * machine.clock)
         if not run.waits:
             each = c.chain_iteration if run.chained else c.iteration
             each += run.serial * c.serial / machine.clock
-            each += max(0, run.links - LINKED) * (c.link + c.link_value * run.rows**2)
+            each += max(0, run.links - LINKED) * c.link * run.rows**2
             seconds += run.chunks * each * run.groups / machine.sms
         return seconds
 
@@ -301,11 +302,12 @@ class Waves:
         busy = self._iterations * self.machine.sms / run.groups
         if not run.chunks:  # nothing starts before all of it is there
             busy += run.inner_bytes / run.groups / c.streamed
+        carried = c.carry if run.carried else 0.0
         if run.waits:
-            return busy, run.chunks * run.loads * c.wait
+            return busy, run.chunks * (run.loads * c.wait + carried)
         # Its next chunk is asked for as its products end, which read where that will lie.
         behind = run.chained and run.formed and run.schedule.stages == 2
-        return busy, run.chunks * c.arrival if behind else 0.0
+        return busy, run.chunks * ((c.arrival if behind else 0.0) + carried)
 
     @property
     def arrival(self) -> float:

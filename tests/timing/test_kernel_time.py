@@ -10,7 +10,7 @@ from visited_chunks import chunks
 
 import napkin as nk
 from napkin.count.crossing import CacheTraffic
-from napkin.count.matrix_products import links
+from napkin.count.matrix_products import carried, links
 from napkin.count.shares import longest, share
 from napkin.diagram.library import load
 from napkin.machine.calibration import Constants
@@ -79,10 +79,24 @@ def test_products_in_a_row_wait_for_each_other() -> None:
     run = Execution(work, h100.sms, chunks=32, pipelined=True, chained=True, rows=32, links=2)
     two, many = (predict(h100, "bf16", replace(run, links=n)).seconds for n in (2, 13))
     c = Constants.of(h100)
-    assert many - two == pytest.approx(32 * 11 * (c.link + 32**2 * c.link_value))
+    assert many - two == pytest.approx(32 * 11 * 32**2 * c.link)
     assert two == predict(h100, "bf16", replace(run, links=1)).seconds
     found = {n: links(nk.derive(load(n)).kernels[0].choice.kernel) for n in ("matmul", "attention")}
     assert found == {"matmul": 1, "attention": 2}
+
+
+def test_products_that_read_a_state_wait_for_it_and_groups_hide_that() -> None:
+    h100 = machine("h100")
+    work = {"product": 1e10, "arithmetic": 1e9, "special": 0.0}
+    run = Execution(work, h100.sms, chunks=32, pipelined=True, chained=True, rows=16)
+    apart, waits = (predict(h100, "bf16", replace(run, carried=c)).seconds for c in (False, True))
+    assert waits - apart == pytest.approx(32 * Constants.of(h100).carry, rel=0.05)
+    two = replace(run, groups=2 * h100.sms, resident=2, work={k: 2 * v for k, v in work.items()})
+    beside = [predict(h100, "bf16", replace(two, carried=c)).seconds for c in (False, True)]
+    assert beside[1] - beside[0] < 0.7 * (waits - apart)
+    names = "attention", "linear_attention", "elman_network", "gated_delta_rule"
+    found = [carried(nk.derive(load(n)).kernels[-1].choice.kernel) for n in names]
+    assert found == [False, False, False, True]
 
 
 def test_what_a_group_does_after_its_loop_is_not_hidden_by_it() -> None:

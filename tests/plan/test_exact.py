@@ -271,3 +271,22 @@ def test_factors_of_products_from_memory_are_exact() -> None:
         return nk.reduce(A, "prod", over="t")
 
     assert types(nk.derive(product, on="h100", materialise=["A"])) == ["fp32"]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_running_sums_from_memory_are_exact(dtype: str) -> None:
+    """A moving sum of four is the difference of two of them."""
+    sizes = {"t": 600, "d": 8}
+
+    @nk.diagram("t d, d -> t d", sizes={"t": 4096, "d": 64})
+    def moving(X, B):
+        C = nk.scan(lambda h: h + X, B, along="t")
+        before = nk.take(C, t=nk.index("t") - 4)
+        return nk.where(nk.index("t") < 4, 0.0, C - before)
+
+    plan = nk.derive(moving, on="h100", dtype=dtype)
+    assert {t.name: t.dtype for t in plan.recipe.stored}["C"] == "fp32"
+    rng = np.random.default_rng(0)
+    arrays = [np.abs(rng.normal(size=[sizes[a] for a in n.axes])) for n in moving.inputs]
+    arrays = [to_device(a, dtype).to_float64() for a in arrays]
+    assert close_to(plan(*arrays), moving.evaluate(*arrays)) < TOLERANCE[dtype]

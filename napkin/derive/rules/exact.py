@@ -9,6 +9,9 @@ Other operators move by no more than what they read was rounded to.
 So it is with what a state or a running product is multiplied by at each position. A gate of 0.997
 is 0.996 or 1 in bf16, and its power over 600 positions 0.1 or 1 where it should be 0.16.
 
+Running sums pass in float32, too. They grow, and what is read of them is often the difference of
+two, as of a moving sum: of sums about 500, bf16 has every second or fourth whole number.
+
 Another case is what the plan's type may not hold. A sum of 65,505 ones is infinite in fp16, and
 what is divided by it is 0, where one kernel that computes both has the quotient. So reductions and
 scans pass in float32 where the type has a smaller range, and so does what is computed of them alone
@@ -32,7 +35,7 @@ from napkin.algebra.rule import Change, node_rule
 from napkin.algebra.terms import EXTREMA, compares, in_float32, is_read, is_steep
 from napkin.ir.expansion import expanded
 from napkin.ir.infer import rebuilt
-from napkin.ir.node import REDUCTIONS, SCANS, Node, postorder, steps_of
+from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder, steps_of
 from napkin.ir.operators import POINTWISE
 from napkin.ir.types import LARGEST
 
@@ -82,7 +85,8 @@ def read_exactly(roots: Iterable[Node], dtype: str) -> set[Node]:
 
 
 def _rounded_far(roots: Sequence[Node], dtype: str) -> set[Node]:
-    return _below_steep(roots) | (_beyond(roots) if dtype in LARGEST else set())
+    found = _below_steep(roots) | _running(roots)
+    return found | _beyond(roots) if dtype in LARGEST else found
 
 
 def _small(roots: Sequence[Node], sizes: Mapping[str, int]) -> set[Node]:
@@ -146,6 +150,20 @@ def _gates(n: Node) -> Iterator[Node]:
             others = [a for a in m.args if a not in moved] if m.op in {"mul", "div"} else []
             read = (x for x in postorder(others) if x.op == "operand")
             yield from (n.args[cast(int, x.params[0])] for x in read)
+
+
+def _running(roots: Iterable[Node]) -> set[Node]:
+    """The running sums of reals, and what is computed of one and of arrays that are the same at
+    every position."""
+    found = dict[Node, str]()
+    for n in postorder(roots):
+        if n.op == "cumsum" and n.kind == "real":
+            (found[n],) = over(n)
+        elif n.op in POINTWISE and n.op != "cast" and n.kind == "real":
+            axis = next((found[a] for a in n.args if a in found), "")
+            if axis and all(a in found for a in n.args if axis in a.axes):
+                found[n] = axis
+    return {*found}
 
 
 def _beyond(roots: Iterable[Node]) -> set[Node]:

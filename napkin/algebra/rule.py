@@ -342,9 +342,11 @@ def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bo
 
 
 def _cut_off(term: Node, point: Point) -> bool:
-    """Whether a choice leaves out what is no number. Another order of terms may have NaN there
-    (docs/semantics.md)."""
+    """Whether a choice leaves out what is no number, or a step reads it later on. Another order of
+    terms may have NaN there (docs/semantics.md)."""
     for n in postorder([term]):
+        if n.op == "steps" and not all(_finite(x) for x in point.values(n.args)):
+            return True
         if n.op == "where" and n.kind == "real":
             parts = [a for a in n.args[1:] if not a.constant]
             value, *given = point.values([n, *parts])
@@ -353,6 +355,10 @@ def _cut_off(term: Node, point: Point) -> bool:
             if any((chosen & ~np.isfinite(np.asarray(x, float))).any() for x in laid):
                 return True
     return False
+
+
+def _finite(value: Array) -> bool:
+    return bool(np.isfinite(np.asarray(value, float)).all())
 
 
 def _at_the_ends(value: Array) -> bool:

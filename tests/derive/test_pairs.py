@@ -81,6 +81,17 @@ def test_chunks_continue_where_the_last_ended(step: Any, cut: list[int], seed: i
     assert breach(paired(d), arrays, sizes, cut) is None
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_a_gate_that_is_infinite_breaks_no_law(before: bool) -> None:
+    """Positions before it have NaN, as pairs that do not count are multiplied by 0."""
+
+    def step(s: Any, K: Any, V: Any, A: Any, G: Any, C: Any) -> Any:
+        left = nk.exp(A) * s
+        return left + K * (V - nk.contract(s if before else left, K, over="k"))
+
+    paired(of(step), rounded=True)
+
+
 @pytest.mark.parametrize(
     "gate",
     [

@@ -228,3 +228,65 @@ def test_a_number_that_is_taken_from_its_row_is_stored_as_it_was_computed() -> N
     rows = [t for t in plan.recipe.stored if t.name in plan.materialised and t.axes == ("q",)]
     assert rows
     assert {t.dtype for t in rows} == {"fp32"}
+
+
+def recalled(left, A, B, K, V):
+    """A step that corrects what a key recalls."""
+    return left + B * K * (V - nk.contract(left, K, over="k"))
+
+
+STEPS = {
+    "added to": lambda h, A, B, K, V: A * h + B * K * V,
+    "corrected": lambda h, A, B, K, V: recalled(A * h, A, B, K, V),
+    "divided": lambda h, A, B, K, V: nk.tanh(h / A) + B * K * V,
+}
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_gates_from_memory_are_exact(step, dtype: str) -> None:
+    """What is added at each position has the type of the plan."""
+    sizes = {"t": 200, "k": 8, "v": 8, "d": 8}
+
+    @nk.diagram("t k, t k, t v, t d, d k, d v -> t v", sizes=sizes)
+    def gated(Q, K, V, G, W, U):
+        A = 1.0 - 0.01 * nk.sigmoid(nk.contract(G, W, over="d"))
+        B = nk.contract(G, U, over="d")
+        states = nk.scan(lambda h: step(h, A, B, K, V), 0.0, along="t", axes="k v")
+        return nk.contract(Q, states, over="k")
+
+    plan = nk.derive(gated, on="h100", dtype=dtype, materialise=["A", "B"])
+    stored = {t.name: t.dtype for t in plan.recipe.stored}
+    assert (stored["A"], stored["B"]) == ("fp32", dtype)
+    rng = np.random.default_rng(0)
+    shapes = [[sizes[a] for a in n.axes] for n in gated.inputs]
+    arrays = [to_device(np.abs(rng.normal(size=s)) / 4, dtype).to_float64() for s in shapes]
+    assert close_to(plan(*arrays), gated.evaluate(*arrays)) < TOLERANCE[dtype]
+
+
+def test_factors_of_products_from_memory_are_exact() -> None:
+    @nk.diagram("t d, d e -> e", sizes={"t": 600, "d": 32, "e": 32})
+    def product(X, W):
+        A = 1.0 - 0.01 * nk.sigmoid(nk.contract(X, W, over="d"))
+        return nk.reduce(A, "prod", over="t")
+
+    assert types(nk.derive(product, on="h100", materialise=["A"])) == ["fp32"]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_running_sums_from_memory_are_exact(dtype: str) -> None:
+    """A moving sum of four is the difference of two of them."""
+    sizes = {"t": 600, "d": 8}
+
+    @nk.diagram("t d, d -> t d", sizes={"t": 4096, "d": 64})
+    def moving(X, B):
+        C = nk.scan(lambda h: h + X, B, along="t")
+        before = nk.take(C, t=nk.index("t") - 4)
+        return nk.where(nk.index("t") < 4, 0.0, C - before)
+
+    plan = nk.derive(moving, on="h100", dtype=dtype)
+    assert {t.name: t.dtype for t in plan.recipe.stored}["C"] == "fp32"
+    rng = np.random.default_rng(0)
+    arrays = [np.abs(rng.normal(size=[sizes[a] for a in n.axes])) for n in moving.inputs]
+    arrays = [to_device(a, dtype).to_float64() for a in arrays]
+    assert close_to(plan(*arrays), moving.evaluate(*arrays)) < TOLERANCE[dtype]

@@ -6,7 +6,13 @@ brings back. A kernel that computes both keeps the scores in float32, so one tha
 memory is to find them so. The least error turns a comparison, as of logits with their maximum.
 Other operators move by no more than what they read was rounded to.
 
-The other case is what the plan's type may not hold. A sum of 65,505 ones is infinite in fp16, and
+So it is with what a state or a running product is multiplied by at each position. A gate of 0.997
+is 0.996 or 1 in bf16, and its power over 600 positions 0.1 or 1 where it should be 0.16.
+
+Running sums pass in float32, too. They grow, and what is read of them is often the difference of
+two, as of a moving sum: of sums about 500, bf16 has every second or fourth whole number.
+
+Another case is what the plan's type may not hold. A sum of 65,505 ones is infinite in fp16, and
 what is divided by it is 0, where one kernel that computes both has the quotient. So reductions and
 scans pass in float32 where the type has a smaller range, and so does what is computed of them alone
 along the same axes, such as 1 / sqrt(sum). The result of a matrix product has the plan's type: it
@@ -22,13 +28,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 from napkin.algebra.contraction import in_axes
 from napkin.algebra.rule import Change, node_rule
 from napkin.algebra.terms import EXTREMA, compares, in_float32, is_read, is_steep
 from napkin.ir.expansion import expanded
 from napkin.ir.infer import rebuilt
-from napkin.ir.node import REDUCTIONS, SCANS, Node, postorder
+from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder, steps_of
 from napkin.ir.operators import POINTWISE
 from napkin.ir.types import LARGEST
 
@@ -78,7 +85,8 @@ def read_exactly(roots: Iterable[Node], dtype: str) -> set[Node]:
 
 
 def _rounded_far(roots: Sequence[Node], dtype: str) -> set[Node]:
-    return _below_steep(roots) | (_beyond(roots) if dtype in LARGEST else set())
+    found = _below_steep(roots) | _running(roots)
+    return found | _beyond(roots) if dtype in LARGEST else found
 
 
 def _small(roots: Sequence[Node], sizes: Mapping[str, int]) -> set[Node]:
@@ -95,11 +103,13 @@ def _computed(n: Node) -> bool:
 
 
 def _below_steep(roots: Iterable[Node]) -> set[Node]:
-    """The reductions and scans of reals that steep operators read through operators on single
-    values, each with the constants it is scaled by; and what is computed on the way, such as scores
-    with a mask, for that may be what is stored. An extremum is one of its values, so that these are
-    on the way, too."""
-    waiting = [a for n in postorder(roots) if is_steep(n) or compares(n) for a in n.args]
+    """The reductions and scans of reals that steep operators and running products read through
+    operators on single values, each with the constants it is scaled by; and what is computed on the
+    way, such as scores with a mask, for that may be what is stored. An extremum is one of its
+    values, so that these are on the way, too."""
+    order = list(postorder(roots))
+    waiting = [a for n in order if is_steep(n) or compares(n) for a in n.args]
+    waiting += [a for n in order for a in _repeated(n)]
     found, seen = set[Node](), set[Node]()
     while waiting:
         n = waiting.pop()
@@ -115,6 +125,45 @@ def _below_steep(roots: Iterable[Node]) -> set[Node]:
             found.add(n)
             waiting.extend(n.args)
     return found
+
+
+def _repeated(n: Node) -> Iterator[Node]:
+    """The factors whose product over positions a scan or a reduction takes."""
+    if n.op in {"recurrence", "prod"}:
+        yield n.args[0]
+    if n.op == "steps":
+        yield from _gates(n)
+
+
+def _gates(n: Node) -> Iterator[Node]:
+    """What a step multiplies a state by, or divides it by, other than in a sum."""
+    made, moved = steps_of(n).made, set[Node]()
+    for m in postorder(made):
+        if m.op == "previous" or (m.op not in REDUCTIONS and not moved.isdisjoint(m.args)):
+            moved.add(m)
+    todo, seen = [*made], set[Node]()
+    while todo:
+        m = todo.pop()
+        if m in moved and m not in seen:
+            seen.add(m)
+            todo += m.args
+            others = [a for a in m.args if a not in moved] if m.op in {"mul", "div"} else []
+            read = (x for x in postorder(others) if x.op == "operand")
+            yield from (n.args[cast(int, x.params[0])] for x in read)
+
+
+def _running(roots: Iterable[Node]) -> set[Node]:
+    """The running sums of reals, and what is computed of one and of arrays that are the same at
+    every position."""
+    found = dict[Node, str]()
+    for n in postorder(roots):
+        if n.op == "cumsum" and n.kind == "real":
+            (found[n],) = over(n)
+        elif n.op in POINTWISE and n.op != "cast" and n.kind == "real":
+            axis = next((found[a] for a in n.args if a in found), "")
+            if axis and all(a in found for a in n.args if axis in a.axes):
+                found[n] = axis
+    return {*found}
 
 
 def _beyond(roots: Iterable[Node]) -> set[Node]:

@@ -8,6 +8,7 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("scope.py", "named"): "names of a class, which is made as its file is read",
     ("warpgroups/gluon_scope.py", "_fixed"): "names of a class, which is made as its file is read",
     ("descriptors.py", "served"): "what a compiler allocates: modes memory and compile",
+    ("largest.py", "formed"): "tiles of 2^20 values and more: mode memory, and tests/lower",
 }
 """The reason by file and function."""
 

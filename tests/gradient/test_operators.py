@@ -9,6 +9,7 @@ import pytest
 
 import napkin as nk
 from napkin.ir.array import applied
+from napkin.ir.node import postorder
 from napkin.ir.operators import POINTWISE
 
 NAPKINS = [n for n, r in POINTWISE.items() if not r.definition and r.kind in {None, "real"}]
@@ -73,6 +74,18 @@ def test_equal_values_share_their_ranks_evenly(gradients_agree: Any) -> None:
     third = nk.diagram("n -> ()")(lambda x: nk.topk(x, 3, over="n")[0][2])
     found = nk.gradient(third).evaluate(np.array([1.0, 2.0, 1.0, 3.0, 0.0]), np.array(6.0))
     assert found.tolist() == [3.0, 0.0, 3.0, 0.0, 0.0]
+
+
+def test_a_rank_past_the_last_value_has_no_slope() -> None:
+    """Nor one that is infinite before it is left out: a kernel takes it out of the sum."""
+    keys = nk.causal(queries="q", keys="x")
+    third = nk.diagram("q x -> q")(lambda s: nk.topk(s, 3, over="x", keys=keys)[0][2])
+    slope = nk.gradient(third)
+    assert slope.evaluate(np.arange(9.0).reshape(3, 3), np.ones(3)).tolist() == [
+        [0.0] * 3, [0.0] * 3, [1.0, 0.0, 0.0],
+    ]  # fmt: skip
+    shares = [n.args[1] for n in postorder(o.node for o in slope.outputs) if n.op == "div"]
+    assert [n.op for n in shares] == ["maximum"]  # at least 1
 
 
 def test_what_leaves_out_another_position_is_no_rank() -> None:

@@ -127,9 +127,9 @@ def _share(op: Any, y: Any, a: Any, b: Any) -> Any:
 
 
 def _share_of_all(op: Any, y: Any, x: Any) -> Any:
-    """The same of a value among all along the axes."""
+    """The same of a value among all along the axes; none where a rank is past the last value."""
     hit = op.equal(x, y)
-    return op.where(hit, 1.0 / op.along("sum", op.where(hit, 1.0, 0.0)), 0)
+    return op.where(hit, 1.0 / op.maximum(op.along("sum", op.where(hit, 1.0, 0.0)), 1.0), 0)
 
 
 def _product_of_others(op: Any, y: Any, x: Any) -> Any:

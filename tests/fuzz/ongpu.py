@@ -220,7 +220,9 @@ class Case:
         limit = max(TOLERANCE[t] for t in types)
         step = max(HALF_STEP[t] for t in types)
         beyond = np.isfinite(wanted) & (np.abs(wanted) > (6e4 if "fp16" in types else 1e30))
-        if beyond.any():
+        # Parts of a product of thousands of numbers leave float32 before the whole is 0.
+        vanishes = any(s.op == "prod" for s in self.program.steps) and not wanted.all()
+        if beyond.any() or vanishes:
             return
         found = found.reshape(wanted.shape)
         if any(given.strewn for given in self.program.inputs):

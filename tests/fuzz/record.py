@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from draw import draw
-from modes import again
+from modes import AGAIN, again
 from pool import Result
 from written import text
 
@@ -28,7 +28,7 @@ class Record:
 
     def __init__(self, mode: str, path: Path | None, tally=None) -> None:
         self.mode, self.path, self.tally = mode, path, tally
-        self.done, self.failed = 0, list[Result]()
+        self.done, self.failed, self.tries = 0, list[Result](), 0
         self.counts: Counter[str] = Counter()
         self.begun = self.written = time.monotonic()
         self.cut = False
@@ -40,7 +40,7 @@ class Record:
 
     def add(self, result: Result) -> None:
         """One more program."""
-        self.done += 1
+        self.done, self.tries = self.done + 1, max(self.tries, result.seed // AGAIN)
         data = result.data or {}
         self.counts.update(data.get("counts", {}))
         if self.tally is not None and "drawn" in data:
@@ -85,6 +85,7 @@ class Record:
             "programs": self.done,
             "seconds": round(self.seconds, 1),
             "cut": self.cut,
+            "tries": self.tries,
             "counts": dict(self.counts),
             "failed": [_row(r) for r in self.failed],
             "drawn": self.tally.table() if self.tally is not None else {},

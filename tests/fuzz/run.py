@@ -88,22 +88,24 @@ def main() -> int:
 
 
 def redrawn(paths: list[Path]) -> Iterator[int]:
-    """Seeds of programs that drew what few did in these results, with other plans: in turn for each
-    branch, as often as it is drawn too seldom."""
+    """Seeds of programs that drew what few did in these results, with plans that none of them had:
+    in turn for each branch, as often as it is drawn too seldom."""
     from drawn import ENOUGH
     from modes import AGAIN
 
-    drawn, rare = Counter[str](), dict[str, list[int]]()
+    drawn, rare, tries = Counter[str](), dict[str, list[int]](), 0
     for path in paths:
         found = json.loads(path.read_text(encoding="utf-8"))
         drawn.update(found["drawn"])
+        tries = max(tries, found["tries"])
         for name, seeds in found["rare"].items():
             rare.setdefault(name, []).extend(seeds)
     left = {name: ENOUGH - drawn[name] for name in sorted(rare, key=drawn.__getitem__)}
     given = set[int]()
     for i in range(ENOUGH):
         for name, missing in left.items():
-            seed = rare[name][i % len(rare[name])] + (1 + i // len(rare[name])) * AGAIN
+            first = rare[name][i % len(rare[name])] % AGAIN
+            seed = first + (tries + 1 + i // len(rare[name])) * AGAIN
             if i < 2 * missing and seed not in given:
                 given.add(seed)
                 yield seed

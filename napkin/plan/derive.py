@@ -31,7 +31,7 @@ from napkin.plan.steps import kernel_moves
 from napkin.plan.storing import check_materialised, check_stored, materialised
 from napkin.plan.tuned import remembered
 from napkin.plan.ways import Cut
-from napkin.settings.pairs import why_not_in_parts
+from napkin.settings.series import why_not_in_parts
 from napkin.timing.least_time import at_least
 
 

@@ -32,8 +32,9 @@ from napkin.settings.best import (
 from napkin.settings.choice import ROUNDED, Choice, Unpriced
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
-from napkin.settings.pairs import (
-    Pair,
+from napkin.settings.phrases import kernel_text, labels_text, priced_text, way_text
+from napkin.settings.series import (
+    Series,
     adding_in_groups,
     adding_in_parts,
     best_of_all,
@@ -46,7 +47,6 @@ from napkin.settings.pairs import (
     runs_of,
     why_not_in_parts,
 )
-from napkin.settings.phrases import kernel_text, labels_text, priced_text, way_text
 from napkin.settings.specialised import launched
 from napkin.timing.least_time import at_least
 
@@ -127,8 +127,8 @@ class Search:
         plain = [k for k in self.kernels if self.parts.get(k.stream.axis, 1) == 1]
         if any(self._some_fit(k) for k in plain):
             return True
-        pairs = [] if self.deterministic else adding_in_groups(*self.terms, self.machine, math.inf)
-        return any(self._some_fit(p.kernels[0]) for p in pairs) or bool(self.best)
+        series = [] if self.deterministic else adding_in_groups(*self.terms, self.machine, math.inf)
+        return any(self._some_fit(s.kernels[0]) for s in series) or bool(self.best)
 
     def _some_fit(self, kernel: Kernel) -> bool:
         """Whether a setting of a labelled kernel fits by its operands, and has tensors that Triton
@@ -152,7 +152,7 @@ class Search:
         ways: list[tuple[Choice, ...]] = []
         for kernel in filter(self._in_parts, self.kernels):
             number = [self.parts[kernel.stream.axis]]
-            found = self._of_pairs(in_parts(kernel, self.sizes, number), math.inf)
+            found = self._of_series(in_parts(kernel, self.sizes, number), math.inf)
             ways += found
             ways += self._adding(found, partial(adding_in_parts, kernel, self.sizes, number))
         if not (asked := bool(ways)):
@@ -226,13 +226,13 @@ class Search:
         if kernel.stream.axis in self.parts:
             return [(whole,)] if whole else []
         if whole is None:
-            return self._of_pairs(in_blocks(kernel, sizes), math.inf)
+            return self._of_series(in_blocks(kernel, sizes), math.inf)
         most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
         may_pay = most > 2 * at_least(machine, 0)
         parts = part_numbers(whole, sizes, machine) if may_pay else []
         parts = parts[-1:] if self.effort.narrows(len(parts) > 1) else parts
         runs = runs_of(whole, sizes, machine) if may_pay else []
-        pairs = itertools.chain(
+        series = itertools.chain(
             in_parts(kernel, sizes, parts),
             in_blocks(kernel, sizes),
             in_runs(kernel, sizes, runs),
@@ -240,41 +240,41 @@ class Search:
         own = self._bar([(whole,)])
         # Where groups may add, the fastest of these says below what that pays.
         behind = min(own, bar) if self.deterministic else own
-        found = [(whole,), *self._of_pairs(pairs, most, behind)]
+        found = [(whole,), *self._of_series(series, most, behind)]
         if may_pay:
             most = PAYS["ahead"] * whole.time.seconds
-            found += self._of_pairs(in_chunks_ahead(kernel, sizes), most, behind)
+            found += self._of_series(in_chunks_ahead(kernel, sizes), most, behind)
         return found + self._adding(found, partial(adding_in_parts, kernel, sizes, parts), bar)
 
     def _adding(
         self,
         ways: Sequence[tuple[Choice, ...]],
-        pairs: Callable[[float], Iterable[Pair]],
+        series: Callable[[float], Iterable[Series]],
         bar: float = math.inf,
     ) -> list[tuple[Choice, ...]]:
         """The ways whose groups add in memory and that take clearly less than others.
 
         Args:
-            pairs: gives kernels that may take less than so many seconds.
+            series: gives kernels that may take less than so many seconds.
             bar: seconds from which on a way is behind others, beside these.
         """
         if self.deterministic:
             return []
         most = ADDS * min(map(_seconds, ways), default=math.inf)
-        return self._of_pairs(pairs(most), most, self._bar(ways, bar))
+        return self._of_series(series(most), most, self._bar(ways, bar))
 
-    def _of_pairs(
-        self, pairs: Iterable[Pair], most: float, bar: float = math.inf
+    def _of_series(
+        self, series: Iterable[Series], most: float, bar: float = math.inf
     ) -> list[tuple[Choice, ...]]:
-        """The best tiles of pairs of kernels that take less than `most` seconds together, and that
+        """The best tiles of series of kernels that take less than `most` seconds together, and that
         are behind neither each other nor what sets `bar`. Of parts the most are tried first: they
         are mostly the fastest, and the others then behind."""
-        every, found = [*pairs], dict[Pair, tuple[Choice, ...]]()
-        for pair in sorted(every, key=lambda p: -p.sizes.get(p.kernels[0].part, 0)):
+        every, found = [*series], dict[Series, tuple[Choice, ...]]()
+        for one in sorted(every, key=lambda p: -p.sizes.get(p.kernels[0].part, 0)):
             under = min(most, bar)
-            made = best_of_all(pair, self.dtype, self.machine, under, self.effort)
+            made = best_of_all(one, self.dtype, self.machine, under, self.effort)
             if made is not None:
-                found[pair] = made
+                found[one] = made
                 bar = self._bar([made], bar)
         return [found[p] for p in every if p in found]
 

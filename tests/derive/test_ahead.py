@@ -19,7 +19,7 @@ from napkin.derive.rules.stream import streamed
 from napkin.diagram.library import load
 from napkin.errors import Refusal
 from napkin.settings import choose
-from napkin.settings.pairs import in_chunks_ahead
+from napkin.settings.series import in_chunks_ahead
 
 
 def labelled(d: nk.Diagram, **how: Any) -> Kernel:

@@ -38,7 +38,7 @@ from napkin.schedule import Schedule
 from napkin.settings.best import resolved
 from napkin.settings.choice import Choice
 from napkin.settings.labelled import described_bytes
-from napkin.settings.pairs import Pair, adding_in_groups, adding_in_parts, why_not_in_parts
+from napkin.settings.series import Series, adding_in_groups, adding_in_parts, why_not_in_parts
 from napkin.settings.specialised import may_specialise, specialised_choices
 from napkin.settings.specialised import written as written_specialised
 from napkin.settings.tiles import Tiles, power_of_two
@@ -213,7 +213,7 @@ class Forcing:
         """Whether there are kernels for a run of points."""
         return bool(known.search.kernels or next(self._adding(known), None))
 
-    def _adding(self, known: Known) -> Iterator[Pair]:
+    def _adding(self, known: Known) -> Iterator[Series]:
         """The kernels whose groups add in memory."""
         if self.kinds:
             yield from adding_in_groups(*known.search.terms, H100, math.inf)

@@ -12,7 +12,7 @@ from napkin.plan import derive as deriving
 from napkin.plan.derive import memo_of, searched
 from napkin.plan.plan import Plan
 from napkin.plan.ways import SAME
-from napkin.settings import best, choose, pairs
+from napkin.settings import best, choose, series
 from napkin.settings.best import (
     AGAIN,
     AS_IT_IS,
@@ -161,7 +161,7 @@ def test_pairs_that_are_left_alone_are_behind(
         return best_tiles(*args[:5])  # pyright: ignore
 
     monkeypatch.setattr(choose, "HAIR", float("inf"))
-    monkeypatch.setattr(pairs, "best_tiles", every)
+    monkeypatch.setattr(series, "best_tiles", every)
     assert nk.derive(load(name), on="h100", deterministic=deterministic).source == plan.source
 
 

@@ -1,4 +1,4 @@
-"""Two or three kernels in place of one: parts and blocks of a streamed axis, and what joins their
+"""Series of kernels in place of one: parts and blocks of a streamed axis, and what joins their
 states or begins with them; groups that add in memory, and what follows the sums."""
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def runs_of(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> list[i
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class Series:
     """Two kernels or three in place of one.
 
     Attributes:
@@ -99,26 +99,26 @@ class Pair:
     sizes: Mapping[str, int]
 
 
-def in_parts(kernel: Kernel, sizes: Mapping[str, int], numbers: Iterable[int]) -> Iterator[Pair]:
+def in_parts(kernel: Kernel, sizes: Mapping[str, int], numbers: Iterable[int]) -> Iterator[Series]:
     """A kernel of parts and the one that merges them, for each number of parts; of a scan, the
     three that take parts of it."""
     made = scanned if why_not_parted(kernel) else parted
     for number in numbers:
         known = {**sizes, part_axis(kernel.stream.axis, number): number}
         what = f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis}"
-        yield Pair(what, made(kernel, number), known)
+        yield Series(what, made(kernel, number), known)
 
 
 def adding_in_parts(
     kernel: Kernel, sizes: Mapping[str, int], numbers: Iterable[int], _: float = 0
-) -> Iterator[Pair]:
+) -> Iterator[Series]:
     """A kernel whose parts add in memory and the one that computes what follows, for each number of
     parts; none of a scan."""
     for number in () if why_not_parted(kernel) else numbers:
         known = {**sizes, part_axis(kernel.stream.axis, number): number}
         what = f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis} that add in memory"
         for both in adding_parts(kernel, number):
-            yield Pair(what, both, known)
+            yield Series(what, both, known)
 
 
 def adding_in_groups(
@@ -128,7 +128,7 @@ def adding_in_groups(
     sizes: Mapping[str, int],
     machine: Machine,
     most: float,
-) -> Iterator[Pair]:
+) -> Iterator[Series]:
     """A kernel with groups along an axis that some outputs carry and others are summed over, and
     the one that computes what follows the sums, for each such axis and each axis to stream; none
     that takes `most` seconds in any case."""
@@ -142,7 +142,7 @@ def adding_in_groups(
             for found in ACCUMULATED.matches(name, outputs, names, axis, stream):
                 both = ACCUMULATED.apply(found)
                 what = f"{kernel_text(both[0])}; groups of {axis} that add in memory"
-                yield Pair(what, both, sizes)
+                yield Series(what, both, sizes)
 
 
 def least_adding(
@@ -162,30 +162,30 @@ def least_adding(
     return {axis: seconds(axis, sums) for axis, sums in sums_along(outputs, names)}
 
 
-def in_blocks(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Pair]:
+def in_blocks(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Series]:
     """A kernel that folds blocks of the streamed axis while it streams the depth of a product, and
     the one that merges their states, for each length of a block."""
     for inner, length in itertools.product(_depths(kernel, sizes), BLOCKS):
         if length >= sizes[kernel.stream.axis] or (made := blocked(kernel, inner, length)) is None:
             break
-        yield Pair(_blocks_text(kernel, length), made, sizes)
+        yield Series(_blocks_text(kernel, length), made, sizes)
 
 
-def in_runs(kernel: Kernel, sizes: Mapping[str, int], lengths: Iterable[int]) -> Iterator[Pair]:
+def in_runs(kernel: Kernel, sizes: Mapping[str, int], lengths: Iterable[int]) -> Iterator[Series]:
     """The kernels that scan the streamed axis in blocks, for each length of a block."""
     for length in lengths:
         for made in RESUMED.matches(kernel, length):
-            yield Pair(_blocks_text(kernel, length), RESUMED.apply(made), sizes)
+            yield Series(_blocks_text(kernel, length), RESUMED.apply(made), sizes)
 
 
-def in_chunks_ahead(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Pair]:
+def in_chunks_ahead(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Series]:
     """The kernel that computes what all chunks give by themselves, and the one that carries the
     states; none where no positions of a chunk are paired."""
     twin = kernel.stream.twin
     if twin and not why_not_ahead(kernel):
         number = max(1, -(-sizes[twin.axis] // twin.length))
         what = f"{kernel_text(kernel)}; chunks of {twin.length} of {twin.axis} ahead"
-        yield Pair(what, ahead(kernel, number), {**sizes, part_axis(twin.axis, number): number})
+        yield Series(what, ahead(kernel, number), {**sizes, part_axis(twin.axis, number): number})
 
 
 def _blocks_text(kernel: Kernel, length: int) -> str:
@@ -207,35 +207,35 @@ def _depths(kernel: Kernel, sizes: Mapping[str, int]) -> list[str]:
     return list(found)
 
 
-def _alone(pair: Pair, dtype: str, machine: Machine, most: float) -> float:
+def _alone(series: Series, dtype: str, machine: Machine, most: float) -> float:
     """Seconds that the first kernel may take as groups by themselves, for it to take `most`: any,
     where it may run as warpgroups."""
-    return math.inf if may_specialise(pair.kernels[0], dtype, machine) else most
+    return math.inf if may_specialise(series.kernels[0], dtype, machine) else most
 
 
 def best_of_all(
-    pair: Pair, dtype: str, machine: Machine, most: float, effort: Effort
+    series: Series, dtype: str, machine: Machine, most: float, effort: Effort
 ) -> tuple[Choice, ...] | None:
     """The best tiles of the kernels. None where one does not fit, or they take `most` seconds or
     more: the tracer is told so."""
-    on = pair.sizes, dtype, machine
-    least = [least_seconds(k, *on) for k in pair.kernels]
+    on = series.sizes, dtype, machine
+    least = [least_seconds(k, *on) for k in series.kernels]
     found, left = list[Choice](), most - sum(least)
-    for kernel, own in zip(pair.kernels, least, strict=True):
+    for kernel, own in zip(series.kernels, least, strict=True):
         if left <= 0:
             break
-        under = left + own if found else _alone(pair, dtype, machine, left + own)
+        under = left + own if found else _alone(series, dtype, machine, left + own)
         choice = best_tiles(kernel, *on, effort, under)
         if choice is None:
             break
         took = choice if found else launched(choice, dtype, machine)
         left -= took.time.seconds - own
         found.append(choice)
-    if len(found) == len(pair.kernels) and left > 0:
+    if len(found) == len(series.kernels) and left > 0:
         return tuple(found)
     if (tracer := active()) is not None:
         why = "one of its kernels does not fit"
         if most < math.inf:
             why += f", or they do not take less than {times(most)}, below which they pay"
-        tracer.dropped("kernel", pair.what, why)
+        tracer.dropped("kernel", series.what, why)
     return None

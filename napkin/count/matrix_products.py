@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.algebra.contraction import Contraction, Key
+from napkin.algebra.fold import Pass
 from napkin.algebra.terms import is_read
 from napkin.count.alignment import Alignment
 from napkin.count.traffic import ITEM_BYTES
@@ -80,26 +81,27 @@ def links(kernel: Kernel) -> int:
     """The matrix products of an iteration of which each waits for the one before."""
     products = {c.node for c in kernel.products}
     found: dict[Node, int] = {}
-    for n in postorder(_looped(kernel)):
+    for n in postorder(x for p in kernel.stream.passes for x in _computed(p)):
         found[n] = max((found[a] for a in n.args), default=0) + (n in products)
     return max(found.values(), default=0)
 
 
 def carried(kernel: Kernel) -> bool:
-    """Whether a product of a chunk is summed over what the one before leaves: a state is one of its
-    operands."""
+    """Whether a product of a chunk is summed over what the chunk before leaves: a state of its own
+    loop is one of its operands."""
     if kernel.stepped:  # position by position: its loads are waited for
         return False
-    inside = {*postorder(_looped(kernel))}
-    sides = ((c, side) for c in kernel.products if c.node in inside for side in c.sides)
-    read = ((c, n) for c, side in sides for n in postorder(side))
-    return any(n.op == "state" and not {*c.gone}.isdisjoint(n.axes) for c, n in read)
+    return any(
+        n.op == "state" and n.params[0] in {s.name for s in p.states} and {*c.gone} & {*n.axes}
+        for p in kernel.stream.passes
+        for c in kernel.products if c.node in {*postorder(_computed(p))}
+        for n in postorder(x for side in c.sides for x in side)
+    )  # fmt: skip
 
 
-def _looped(kernel: Kernel) -> list[Node]:
-    """What every iteration computes."""
-    passes = kernel.stream.passes
-    return [n for p in passes for n in (*(s.step for s in p.states), *(e.node for e in p.emits))]
+def _computed(loop: Pass) -> list[Node]:
+    """What every iteration of a loop computes."""
+    return [*(s.step for s in loop.states), *(e.node for e in loop.emits)]
 
 
 def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:

@@ -52,7 +52,7 @@ class Constants:
         carry, carry_moves: seconds that an iteration waits whose products read the state that the
             one before leaves (it is rounded, and passes through shared memory to other threads),
             and clocks of a multiprocessor there for each value that no tensor descriptor serves.
-        exchange: clocks of a multiprocessor for each value of three axes and more that lanes
+        exchange: clocks of a multiprocessor for each value of a pair of positions that lanes
             exchange to add them up.
         narrow: times that a product takes whose rows are fewer than those of the fastest matrix
             instruction, on a machine where a group issues that (wgmma): it runs on another.

@@ -342,12 +342,15 @@ class Tiled(Asked):
 
     @cached_property
     def exchanged(self) -> int:
-        """Values of a chunk, of three axes and more, that lanes exchange to add them up: what is
-        multiplied out, and no matrix product."""
-        products = {p.node for p in self.of.kernel.products if self._multiplies(p)}
+        """Values of pairs of positions that lanes exchange to add them up: what is multiplied out,
+        and no matrix product."""
+        kernel = self.of.kernel
+        products = {p.node for p in kernel.products if self._multiplies(p)}
         shapes = (n.args[0].axes for n in self.of.joined if n not in products)
-        shapes = filter(self.of.kernel.stream.carried, shapes)
-        long = ([a for a in axes if self.tiles[a] > 1] for axes in shapes)
+        pairs = (
+            x for x in shapes if kernel.stream.carried(x) and not {*kernel.twins}.isdisjoint(x)
+        )
+        long = ([a for a in axes if self.tiles[a] > 1] for axes in pairs)
         return sum(extent(axes, self.tiles) for axes in long if len(axes) > 2)
 
     def waited(self, stages: int, warps: int) -> int:

@@ -63,7 +63,7 @@ class Execution:
         serial: matrix instructions of an iteration that are waited for one by one.
         links: products of an iteration of which each waits for the one before.
         carried: whether products of an iteration read the state that the one before leaves.
-        exchanged: values of three axes and more that lanes exchange to add them up.
+        exchanged: values of pairs of positions that lanes exchange to add them up.
         longest: work of the busiest group over that of a group on average.
         staggered: whether groups of one wave visit other chunks, or as many as they need.
         loads: how often an iteration waits for memory where loads are not started ahead.

@@ -112,9 +112,6 @@ def _laid(e: ast.expr, indent: int, taken: int, *, top: bool = False) -> str:
         test, other = ast.unparse(e.test), _operand(e.orelse, ast.Pow(), indent + 4, 5)
         yes = _operand(e.body, ast.Pow(), indent + 4, 0)
         return f"({inside}{yes}{inside}if {test}{inside}else {other}{end})"
-    if isinstance(e, ast.UnaryOp) and isinstance(e.operand, ast.Call):
-        sign = ast.unparse(ast.UnaryOp(e.op, ast.Name("a")))[:-1]
-        return sign + _laid(e.operand, indent, taken + len(sign))
     if isinstance(e, ast.BinOp | ast.Compare) and not isinstance(getattr(e, "op", None), ast.Pow):
         deep = 4 if top else 0
         compared = isinstance(e, ast.Compare)

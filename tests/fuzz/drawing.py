@@ -91,9 +91,6 @@ SCARCE = 110_000_000
 SOLVED = 120_000_000
 """The first seed that draws states which are moved to what they recall after they decay."""
 
-NEGATED = 140_000_000
-"""The first seed that draws negations of tests that a user defines, in long lines."""
-
 ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats, up to
 `SCARCE`."""

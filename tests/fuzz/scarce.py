@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drawing import NEGATED, Drawing
+from drawing import Drawing
 from keyed import key_set, pattern
 from programs import Axes, Ref
 from scans import seed
@@ -170,8 +170,6 @@ def long_lines(d: Drawing) -> Ref:
     for _ in range(d.rng.choice((3, 4))):
         z = d.step("maximum", x, d.step("minimum", y, d.rng.choice((0.25, d.pick()))), public=False)
         test = d.step("less", z, d.step("mul", x, 0.5, public=False), public=False)
-        if d.seed >= NEGATED and d.chance(0.5):
-            test = d.step("not", d.step("between", z, x, y, public=False), public=False)
         test = d.step("not", test, public=False) if d.chance(0.5) else test
         z = d.step("where", test, d.step("abs", y, public=False), z, public=False)
         x = d.step(d.rng.choice(("add", "mul", "sub")), x, d.step("neg", z, public=False))

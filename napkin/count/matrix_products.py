@@ -91,12 +91,14 @@ def carried(kernel: Kernel) -> bool:
     loop is one of its operands."""
     if kernel.stepped:  # position by position: its loads are waited for
         return False
-    return any(
-        n.op == "state" and n.params[0] in {s.name for s in p.states} and {*c.gone} & {*n.axes}
-        for p in kernel.stream.passes
-        for c in kernel.products if c.node in {*postorder(_computed(p))}
-        for n in postorder(x for side in c.sides for x in side)
-    )  # fmt: skip
+    for loop in kernel.stream.passes:
+        own, inside = {s.name for s in loop.states}, {*postorder(_computed(loop))}
+        for c in (c for c in kernel.products if own and c.node in inside):
+            read = postorder(part for side in c.sides for part in side)
+            states = (n for n in read if n.op == "state" and n.params[0] in own)
+            if any(not {*c.gone}.isdisjoint(n.axes) for n in states):
+                return True
+    return False
 
 
 def _computed(loop: Pass) -> list[Node]:

@@ -134,7 +134,7 @@ class _Rows:
             if shared and len(own) <= t.dim() < len(wanted):
                 wanted = wanted[len(wanted) - t.dim() :]
             fits = t.dim() == len(wanted) and all(
-                n == sizes.setdefault(a, n) or (shared and n == 1)
+                n == sizes.setdefault(a, n) or (shared and n == 1 and a not in own)
                 for a, n in zip(wanted, t.shape, strict=True)
             )
             if not fits:
@@ -381,8 +381,11 @@ def _check_loss(name: str, target: Any, ignore_index: int, reduction: str) -> No
         raise InputError(f"{name}: target holds tests; if they are classes, give target.long()")
     if reduction not in ("mean", "sum", "none"):
         raise InputError(f"{name}: reduction={reduction!r}; write 'mean', 'sum' or 'none'")
-    if abs(scalar(name, "ignore_index", ignore_index)) > 2**24:
+    ignored = scalar(name, "ignore_index", ignore_index)
+    if abs(ignored) > 2**24:
         raise InputError(f"{name}: ignore_index={ignore_index}; it is at most 2^24 either way")
+    if ignored % 1 != 0:
+        raise InputError(f"{name}: ignore_index={ignore_index} is not a whole number")
 
 
 def _reduced(loss: torch.Tensor, target: torch.Tensor, ignored: int, how: str) -> torch.Tensor:

@@ -113,7 +113,7 @@ class _Recorded(torch.autograd.Function):
         ctx.call = call, saved
         inputs, outputs = saved
         ctx.save_for_backward(*(arrays[i] for i in inputs), *(out[i] for i in outputs))
-        return out[: call.count]
+        return out
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
@@ -211,8 +211,15 @@ def asked(arrays: Sequence[torch.Tensor]) -> tuple[bool, ...]:
     return tuple([t.requires_grad for t in arrays])
 
 
-recorded: Any = super(torch.autograd.Function, _Recorded).apply  # pyright: ignore
-"""The outputs of a `Call`, the first argument, on tensors, the others."""
+_apply: Any = super(torch.autograd.Function, _Recorded).apply  # pyright: ignore
+
+
+def recorded(call: Call, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The outputs of a call. What is kept beside them is an output for autograd, too: a gradient
+    that reads nothing else then depends on the inputs, and who differentiates it is told."""
+    return _apply(call, *arrays)[: call.count]
+
+
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd  # pyright: ignore
 _tangents: Any = forward_ad._set_fwd_grad_enabled  # pyright: ignore
 

@@ -134,7 +134,7 @@ class _Rows:
             if shared and len(own) <= t.dim() < len(wanted):
                 wanted = wanted[len(wanted) - t.dim() :]
             fits = t.dim() == len(wanted) and all(
-                n == sizes.setdefault(a, n) or (shared and n == 1)
+                n == sizes.setdefault(a, n) or (shared and n == 1 and a not in own)
                 for a, n in zip(wanted, t.shape, strict=True)
             )
             if not fits:
@@ -370,7 +370,8 @@ def rotary(
 def _last(name: str, what: str, t: torch.Tensor, dim: int) -> torch.Tensor:
     """A tensor with that axis last."""
     captured(name, [t])  # refuses what is no tensor
-    if dim not in range(-t.dim(), t.dim()):
+    # While a graph is captured, a number may be a symbol, which torch does not find in a range.
+    if all(dim != i for i in range(-t.dim(), t.dim())):
         raise InputError(f"{name}: {what} has shape {tuple(t.shape)}; it has no axis dim={dim}")
     return t.movedim(dim, -1)
 
@@ -380,8 +381,11 @@ def _check_loss(name: str, target: Any, ignore_index: int, reduction: str) -> No
         raise InputError(f"{name}: target holds tests; if they are classes, give target.long()")
     if reduction not in ("mean", "sum", "none"):
         raise InputError(f"{name}: reduction={reduction!r}; write 'mean', 'sum' or 'none'")
-    if abs(scalar(name, "ignore_index", ignore_index)) > 2**24:
+    ignored = scalar(name, "ignore_index", ignore_index)
+    if abs(ignored) > 2**24:
         raise InputError(f"{name}: ignore_index={ignore_index}; it is at most 2^24 either way")
+    if ignored % 1 != 0:
+        raise InputError(f"{name}: ignore_index={ignore_index} is not a whole number")
 
 
 def _reduced(loss: torch.Tensor, target: torch.Tensor, ignored: int, how: str) -> torch.Tensor:

@@ -81,6 +81,30 @@ def test_a_gradient_of_a_gradient(in_float64: None) -> None:
         found.sum().backward()
 
 
+@nk.diagram("n d, m d -> n", name="square")
+def square(X: Any, W: Any) -> Any:
+    return nk.reduce(nk.contract(X, W, over="d"), "sum", over="m") ** 2
+
+
+@pytest.mark.parametrize("how", ["a penalty", "a sum", "grad of grad"])
+def test_a_gradient_of_a_gradient_that_reads_only_what_is_kept(how: str, in_float64: None) -> None:
+    """It reads W and the sums, which are outputs beside those of the caller."""
+    x, w = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return nkt.compile(square)(x, w).sum()
+
+    (found,) = torch.autograd.grad(loss(x), x, create_graph=True)
+    torch.testing.assert_close(found, 2 * (x @ w.sum(0))[:, None] * w.sum(0))
+    second = {
+        "a penalty": lambda: (loss(x) + found.square().sum()).backward(),
+        "a sum": lambda: torch.autograd.grad(found.sum(), x, allow_unused=True),
+        "grad of grad": lambda: torch.func.grad(lambda x: torch.func.grad(loss)(x).sum())(x),
+    }
+    with pytest.raises(nk.InputError, match="square_gradient: a gradient of a gradient is asked"):
+        second[how]()
+
+
 def test_a_batch_of_cotangents() -> None:
     x, each = torch.randn(3, 4), torch.eye(12).reshape(12, 3, 4)
     for found in (

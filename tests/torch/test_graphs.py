@@ -82,6 +82,19 @@ def test_sizes_that_are_symbols() -> None:
         assert torch.equal(fast(q, k), last(q, k))
 
 
+def test_axes_that_are_symbols() -> None:
+    """A second value of a number makes it one."""
+    torch._dynamo.reset()
+    x, target = torch.randn(3, 3, 3), torch.zeros(3, 3, dtype=torch.long)
+
+    def along(dim: int) -> Any:
+        return nkt.softmax(x, dim), nkt.cross_entropy(x, target, dim=dim)
+
+    fast = torch.compile(along, fullgraph=True, backend="eager")
+    for dim in (0, 1, -1):
+        torch.testing.assert_close(fast(dim), along(dim), rtol=0, atol=0)
+
+
 def test_inferred_outputs_are_those_that_come() -> None:
     """Shape, type and strides, as torch's own check of operators compares them."""
     arrays = [torch.randn(9, 40).bfloat16(), torch.randn(40).bfloat16()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -305,6 +306,18 @@ CALLS = {
     "an ignored target": (
         lambda: nkt.linear_cross_entropy(X, X[0], T, ignore_index=2**31),
         "linear_cross_entropy: ignore_index=2147483648; it is at most 2^24 either way",
+    ),
+    "an ignored target between two": (
+        lambda: nkt.cross_entropy(X, T, ignore_index=1.5),  # pyright: ignore
+        "cross_entropy: ignore_index=1.5 is not a whole number",
+    ),
+    "an ignored target that is no number": (
+        lambda: nkt.cross_entropy(X, T, ignore_index=math.nan),  # pyright: ignore
+        "cross_entropy: ignore_index=nan is not a whole number",
+    ),
+    "a table of one angle": (
+        lambda: nkt.rotary(X, torch.zeros(3, 1), torch.zeros(3, 1)),
+        "rotary: cos has shape (3, 1); it needs (3, 5)",
     ),
     "no gate": (
         lambda: nkt.swiglu(None, X),  # pyright: ignore

@@ -85,7 +85,7 @@ def test_the_plan_is_that_of_all_cuts(name: str, monkeypatch: pytest.MonkeyPatch
     some = nk.derive(load(name), on="h100")
     few = len(searched)
     searched.clear()
-    for file in ("choose", "pairs"):
+    for file in ("choose", "series"):
         monkeypatch.setattr(f"napkin.settings.{file}.least_seconds", lambda *_: 0.0)
     every = nk.derive(load(name), on="h100")
     assert few < len(searched)

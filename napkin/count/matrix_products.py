@@ -86,7 +86,7 @@ def links(kernel: Kernel) -> int:
     return max(found.values(), default=0)
 
 
-def carried(kernel: Kernel) -> bool:
+def recurrent(kernel: Kernel) -> bool:
     """Whether a product of a chunk is summed over what the chunk before leaves: a state of its own
     loop is one of its operands."""
     if kernel.stepped:  # position by position: its loads are waited for

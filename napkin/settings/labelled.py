@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from napkin.algebra.terms import is_read
-from napkin.count.matrix_products import carried, continued, crossed, links, serial
+from napkin.count.matrix_products import continued, crossed, links, recurrent, serial
 from napkin.count.requested import whole_bytes
 from napkin.count.residency import chained, computes, live_set
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers, zeroed
@@ -140,7 +140,7 @@ class Labelled:
         self.continued = continued(kernel) if dtype != "fp32" else ()
         may_wait = dtype != "fp32" and machine.target.has_warpgroups
         self.serial = serial(kernel) if may_wait else ()
-        self.links, self.carried = links(kernel), carried(kernel)
+        self.links, self.recurrent = links(kernel), recurrent(kernel)
         self.moved = tuple(self._moved(transfers(kernel)))
         self.counts = _added_up(kernel, sizes)
         kinds = [c for c, _ in self.counts]

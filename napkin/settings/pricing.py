@@ -343,7 +343,7 @@ class Pricing:
             and (bool(operands) or tiled.ahead(schedule.warps)),
             overlapped=schedule.stages > in_use or not of.kernel.stream.axes,
             chained=of.chained and not (schedule.warpgroups and schedule.persistent),
-            rows=tiled.rows, links=of.links, carried=of.carried,
+            rows=tiled.rows, links=of.links, recurrent=of.recurrent,
             exchanged=tiled.exchanged * max(chunks, 1) * tiled.groups,
             serial=0 if schedule.warpgroups else tiled.waited(schedule.stages, schedule.warps),
             longest=longest,

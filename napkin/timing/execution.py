@@ -62,7 +62,7 @@ class Execution:
         rows: of the smallest product; 0 where there is none.
         serial: matrix instructions of an iteration that are waited for one by one.
         links: products of an iteration of which each waits for the one before.
-        carried: whether products of an iteration read the state that the one before leaves.
+        recurrent: whether products of an iteration read the state that the one before leaves.
         exchanged: values of pairs of positions that lanes exchange to add them up.
         longest: work of the busiest group over that of a group on average.
         staggered: whether groups of one wave visit other chunks, or as many as they need.
@@ -106,7 +106,7 @@ class Execution:
     rows: int = 0
     serial: int = 0
     links: int = 0
-    carried: bool = False
+    recurrent: bool = False
     exchanged: float = 0.0
     longest: float = 1.0
     staggered: bool = False

@@ -11,6 +11,9 @@ Chunks that are loaded ahead arrive no sooner than memory answers: with N of the
 takes an iteration for each N-th of that latency, and R CTAs of an SM take R iterations in it. CTAs
 of one length read a chunk at once, and L2 answers them with one reading.
 
+A recurrent loop's products read the state that the chunk before leaves, and wait for it. Other CTAs
+of the SM compute meanwhile.
+
 Prologues and epilogues around products are not hidden: the CTAs of an SM start and end together. Of
 R CTAs each waits 1 / sqrt(R) as long. A persistent CTA has one prologue: it asks for the next
 group's chunks before its products end.
@@ -222,7 +225,7 @@ class Waves:
             seconds += c.emitted * emitted / arithmetic_rate(machine)
             stored = run.formed - run.held
             clocks = c.formed * stored + c.wide * run.wide + c.pieces * run.pieces
-            clocks += c.exchange * run.exchanged + c.carry_moves * run.moved * run.carried
+            clocks += c.exchange * run.exchanged + c.carry_moves * run.moved * run.recurrent
             seconds += clocks / (machine.sms * machine.clock)
         if not run.waits:
             each = c.chain_iteration if run.chained else c.iteration
@@ -302,12 +305,12 @@ class Waves:
         busy = self._iterations * self.machine.sms / run.groups
         if not run.chunks:  # nothing starts before all of it is there
             busy += run.inner_bytes / run.groups / c.streamed
-        carried = c.carry if run.carried else 0.0
+        waited = c.carry if run.recurrent else 0.0
         if run.waits:
-            return busy, run.chunks * (run.loads * c.wait + carried)
+            return busy, run.chunks * (run.loads * c.wait + waited)
         # Its next chunk is asked for as its products end, which read where that will lie.
         behind = run.chained and run.formed and run.schedule.stages == 2
-        return busy, run.chunks * ((c.arrival if behind else 0.0) + carried)
+        return busy, run.chunks * ((c.arrival if behind else 0.0) + waited)
 
     @property
     def arrival(self) -> float:

@@ -10,7 +10,7 @@ from visited_chunks import chunks
 
 import napkin as nk
 from napkin.count.crossing import CacheTraffic
-from napkin.count.matrix_products import carried, links
+from napkin.count.matrix_products import links, recurrent
 from napkin.count.shares import longest, share
 from napkin.diagram.library import load
 from napkin.machine.calibration import Constants
@@ -89,13 +89,13 @@ def test_products_that_read_a_state_wait_for_it_and_groups_hide_that() -> None:
     h100 = machine("h100")
     work = {"product": 1e10, "arithmetic": 1e9, "special": 0.0}
     run = Execution(work, h100.sms, chunks=32, pipelined=True, chained=True, rows=16)
-    apart, waits = (predict(h100, "bf16", replace(run, carried=c)).seconds for c in (False, True))
+    apart, waits = (predict(h100, "bf16", replace(run, recurrent=c)).seconds for c in (False, True))
     assert waits - apart == pytest.approx(32 * Constants.of(h100).carry, rel=0.05)
     two = replace(run, groups=2 * h100.sms, resident=2, work={k: 2 * v for k, v in work.items()})
-    beside = [predict(h100, "bf16", replace(two, carried=c)).seconds for c in (False, True)]
+    beside = [predict(h100, "bf16", replace(two, recurrent=c)).seconds for c in (False, True)]
     assert beside[1] - beside[0] < 0.7 * (waits - apart)
     names = "attention", "linear_attention", "elman_network", "gated_delta_rule"
-    found = [carried(nk.derive(load(n)).kernels[-1].choice.kernel) for n in names]
+    found = [recurrent(nk.derive(load(n)).kernels[-1].choice.kernel) for n in names]
     assert found == [False, False, False, True]
 
 

@@ -237,7 +237,7 @@ class Forcing:
                 made = [self._planned(kernel, ours, sizes)]
             elif kernel.stream.twin and self.rng.random() < 0.3 and not why_not_ahead(kernel):
                 made = self._ahead(kernel, ours, sizes)
-            elif self.rng.random() < 0.15 and not why_not_in_parts(kernel):
+            elif self.rng.random() < 0.3 and not why_not_in_parts(kernel):
                 made = self._in_parts(kernel, ours, sizes)
             elif both := self._blocked(kernel) or self._resumed(kernel, sizes):
                 made = self._all(both, ours, sizes)

@@ -185,3 +185,28 @@ def test_a_sum_that_is_compared_is_computed_once(compared: bool) -> None:
 
     again = [e.what for e in points(keyed, LARGE) if "in each kernel" in e.what]
     assert any(text.startswith("compute S") for text in again) is not compared
+
+
+# --- what a scan takes in -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("form", "at"), [("steps", 64), ("linear", 40_000), ("sum", 40_000)])
+def test_a_scan_along_keys_takes_in_what_is_stored(form: str, at: int) -> None:
+    """A kernel whose key set leaves chunks out does not take every step along the keys."""
+
+    @nk.diagram("n a, n -> n h", sizes={"n": at, "h": at, "a": 1})
+    def scanned(X: Any, s: Any) -> Any:
+        keys = nk.neighborhood(1, dilation=3, is_causal=True, queries="n", keys="h")
+        x = nk.exp(nk.spread(X, keys, over="a"))
+        step = {
+            "steps": lambda h: nk.tanh(h) + x,
+            "linear": lambda h: 0.5 * h + x,
+            "sum": lambda h: h + x,
+        }[form]
+        return nk.scan(step, s, along="h", axes="n")
+
+    plan = nk.derive(scanned)
+    assert len(plan.kernels) == 2
+    checked(plan, n=33, h=33, a=1)
+    short = nk.derive(scanned, sizes={"n": 32, "h": 32, "a": 1})
+    assert len(short.kernels) == 1 + (form == "steps")

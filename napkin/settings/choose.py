@@ -149,7 +149,8 @@ class Search:
     @cached_property
     def best(self) -> tuple[Choice, ...]:
         """The best way; nothing if there is none that fits. One whose products take tiles as they
-        are comes first, if there is one (see `in_order`)."""
+        are comes first, if there is one (see `in_order`). Several kernels take less than one does,
+        or add in memory, which pays more as warpgroups (see `_rank`)."""
         ways: list[tuple[Choice, ...]] = []
         for kernel in filter(self._in_parts, self.kernels):
             number = [self.parts[kernel.stream.axis]]
@@ -160,7 +161,10 @@ class Search:
             ways = self._plain()
             ways += self._adding(ways, partial(adding_in_groups, *self.terms, self.machine))
         ways = [w for w in ways if self._refused.isdisjoint(_labels(c.kernel) for c in w)]
-        best = min([w for w in ways if _flat(w)] or ways, key=self._rank, default=())
+        among = [w for w in ways if _flat(w)] or ways
+        one = min((_seconds(w) for w in among if len(w) == 1), default=math.inf)
+        among = [w for w in among if len(w) == 1 or _seconds(w) < one or _adds(w)]
+        best = min(among, key=self._rank, default=())
         self._tell(ways, best, asked)
         return best
 
@@ -320,6 +324,10 @@ def _seconds(way: Sequence[Choice]) -> float:
 
 def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
     return (sum(c.rank[0] for c in choices), *choices[0].rank[1:])
+
+
+def _adds(way: Sequence[Choice]) -> bool:
+    return any(c.kernel.added for c in way)
 
 
 def _flat(choices: Sequence[Choice]) -> bool:

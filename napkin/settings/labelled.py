@@ -165,6 +165,11 @@ class Labelled:
         return self._tensors[form].formed(program, MAX_TILE, MAX_TENSOR, target, self.item)
 
     @cached_property
+    def order(self) -> list[str]:
+        """The axes in the order of tile dimensions."""
+        return self.kernel.memory_order(self.kernel.axes)
+
+    @cached_property
     def joined(self) -> tuple[Node, ...]:
         """Reductions of an iteration along axes that are not streamed, over threads."""
         sums = (n for n in postorder(self.kernel.terms) if n.op in REDUCTIONS)

@@ -304,7 +304,8 @@ class Tiled(Asked):
         every = [c.axes for c, _ in self.of.counts if not c.tail]
         if not warps or not every or self.of.live.products or self.of.kernel.slots:
             return None
-        axes = max(every, key=lambda axes: extent(axes, self.tiles))
+        largest = max(every, key=lambda axes: extent(axes, self.tiles))
+        axes = [a for a in self.of.order if a in largest]
         read = any(set(axes) <= set(x.leaf.axes) for x in self.of.kernel.reads)
         return Spread.of(axes, self.tiles, warps, read)
 

@@ -61,6 +61,10 @@ DIVISION = 25
 """Instructions of a whole-number division with its remainder, by a number known at run time:
 about, as read off the code of rotated rows (ptxas of Triton 3.6, sm_90)."""
 
+OF_ONE_WARP = 0.6
+"""Share of a load's wait that a step of one warp waits for, which meets no barrier: about, of eight
+settings of the gated delta rule, RWKV-7's and Kimi delta attention (H100, H200)."""
+
 LINKED = 2
 """Products in a row of an iteration whose waiting is in `chain_iteration`: those of attention."""
 
@@ -359,7 +363,8 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     fewer = min(groups, machine.sms) / groups  # memory gives few of them more than their share
     each_waits = c.chain_iteration if run.stepped else c.row_iteration
     waits = c.row_wait + run.chunks * each_waits if run.chunks else 0.0
-    late = run.chunks * run.late * c.wait
+    one_warp = run.schedule.warps == 1
+    late = run.chunks * run.late * c.wait * (OF_ONE_WARP if one_warp else 1.0)
     # Where lanes keep the folds, no iteration reduces over a warp or a group.
     reductions = 1 if run.per_thread else max(run.chunks, 1)
     reductions = run.chunks * run.joins if run.stepped else reductions
@@ -375,7 +380,7 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     of_one = *stations[:2], few * stations[2]
     alone = max(of_one) if run.pipelined else sum(of_one)
     # One warp computes beside what it waits for; before barriers of several, nothing is computed.
-    alone = waits + (blended(alone, late) if run.schedule.warps == 1 else alone + late)
+    alone = waits + (blended(alone, late) if one_warp else alone + late)
     busiest = run.resident * (max(stations) + exposed)
     one = blended(alone, busiest)
     rounds = max(1.0, groups / (machine.sms * run.resident))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,51 @@ def priced(v: int, warps: int, h: int = 1) -> Choice:
 )  # fmt: skip
 def test_settings_are_priced_as_they_were_timed(v: int, warps: int, us: float) -> None:
     assert abs(math.log(priced(v, warps).time.seconds * 1e6 / us)) < LATE
+
+
+@nk.diagram("h t k, h t k, h t v, h t k, h t -> h t v", sizes=dict(h=32, t=2048, k=128, v=128))
+def kimi_delta(Q: Any, K: Any, V: Any, G: Any, B: Any) -> Any:
+    """Kimi delta attention: a gate for each key (arXiv 2510.26692)."""
+    k = K * nk.rsqrt(nk.reduce(K * K, "sum", over="k") + 1e-6)
+
+    def step(S: Any) -> Any:
+        left = nk.sigmoid(G) * S
+        return left + nk.sigmoid(B) * k * (V - nk.contract(left, k, over="k"))
+
+    return nk.contract(Q, nk.scan(step, 0.0, along="t", axes="k"), over="k")
+
+
+@nk.diagram(
+    "h t k, h t k, h t v, h t k, h t k, h t k -> h t v", sizes=dict(h=64, t=2048, k=64, v=64)
+)
+def goose(R: Any, K: Any, V: Any, W: Any, A: Any, B: Any) -> Any:
+    """RWKV-7: a state moved along a direction of its own (arXiv 2503.14456)."""
+    a = A * nk.rsqrt(nk.reduce(A * A, "sum", over="k") + 1e-6)
+
+    def step(S: Any) -> Any:
+        moved = nk.contract(S, a, over="k") * (a * nk.sigmoid(B))
+        return nk.sigmoid(W) * S - moved + V * K
+
+    return nk.contract(R, nk.scan(step, 0.0, along="t", axes="k"), over="k")
+
+
+@pytest.mark.parametrize(("f", "us"), [(kimi_delta, 1146.0), (goose, 1103.0)])
+def test_steps_of_one_warp_are_priced_as_they_were_timed(f: nk.Diagram, us: float) -> None:
+    """On an H200. Lanes lie along the keys, which are the last dimension of the state in memory, so
+    each gate is computed once: it was counted for every lane along the values."""
+    kernel = f.stream("t").group("h").group("v").kernel
+    tiles = {"h": 1, "v": 8, "t": 1, "k": f.sizes["k"]}
+    found = Pricing(kernel, f.check_sizes({}), "bf16", machine("h200"))
+    assert (
+        abs(math.log(found.at(Schedule(tiles, 1, 3, per_thread=True)).time.seconds * 1e6 / us))
+        < 0.2
+    )
+
+
+def test_a_step_is_taken_by_itself_where_chunks_ahead_take_as_long() -> None:
+    """Chunks ahead took 1,395 us."""
+    (k,) = nk.derive(goose, on="h200").kernels
+    assert k.schedule.warps == k.tiles["t"] == 1
 
 
 def test_one_warp_is_taken() -> None:

@@ -12,6 +12,7 @@ from napkin.ir import taking
 from napkin.ir.array import Array, Operand, applied, lifted, real_beyond_int32, within_int32
 from napkin.ir.infer import DTYPES, pointwise
 from napkin.ir.names import axis_names, one_axis
+from napkin.ir.node import INT32
 from napkin.ir.selecting import position
 from napkin.ir.whole_numbers import length, plus, times, whole
 from napkin.ir.windows import Span, check_window
@@ -84,8 +85,9 @@ def slide(
     each = padding if isinstance(padding, tuple) else (padding, padding)
     if len(each) != 2:
         raise InputError(f"slide padding={padding!r}: write one number, or before and after")
-    before, after = (whole(n, "slide padding") for n in each)
-    steps = whole(stride, "slide stride", 1), whole(dilation, "slide dilation", 1)
+    most = INT32[-1]
+    before, after = (whole(n, "slide padding", 0, most) for n in each)
+    steps = whole(stride, "slide stride", 1, most), whole(dilation, "slide dilation", 1, most)
     taps = 0 if window is None else whole(window, "slide window", 1)
     first, tap = (times(index(a).node, n) for a, n in zip((p, w), steps, strict=True))
     at = plus(pointwise("add", (first, tap)), -before)

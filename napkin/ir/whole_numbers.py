@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import reprlib
 from typing import SupportsIndex
 
 from napkin.errors import InputError
@@ -11,8 +12,8 @@ from napkin.ir.infer import pointwise
 from napkin.ir.node import Node, node, number
 
 
-def whole(value: object, what: str, least: int = 0) -> int:
-    """A whole number that a user gave, from `least` on.
+def whole(value: object, what: str, least: int = 0, most: int | None = None) -> int:
+    """A whole number that a user gave, from `least` on, up to `most`.
 
     Raises:
         InputError: it is something else.
@@ -21,9 +22,10 @@ def whole(value: object, what: str, least: int = 0) -> int:
     if isinstance(value, SupportsIndex) and not isinstance(value, bool):
         with contextlib.suppress(TypeError):  # arrays have __index__, too
             found = operator.index(value)
-            if found >= least:
+            if found >= least and (most is None or found <= most):
                 return found
-    raise InputError(f"{what}={value!r} is not a whole number from {least}")
+    to = "" if most is None else f" to {most}"
+    raise InputError(f"{what}={reprlib.repr(value)} is not a whole number from {least}{to}")
 
 
 def plus(a: Node, value: int) -> Node:

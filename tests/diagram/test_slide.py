@@ -141,6 +141,8 @@ def test_a_window_of_so_many_taps() -> None:
         ({"into": "p c"}, "the array has an axis 'c' already"),
         ({"stride": 0}, "slide stride=0 is not a whole number from 1"),
         ({"dilation": 1.5}, "slide dilation=1.5 is not a whole number from 1"),
+        ({"stride": 10**400}, "is not a whole number from 1 to 2147483647"),
+        ({"padding": 2**31}, "slide padding=2147483648 is not a whole number from 0 to 2147483647"),
         ({"padding": -1}, "slide padding=-1 is not a whole number from 0"),
         ({"padding": (1, 2, 3)}, "write one number, or before and after"),
         ({"window": 0}, "slide window=0 is not a whole number from 1"),

@@ -348,9 +348,7 @@ class Tiled(Asked):
         kernel = self.of.kernel
         products = {p.node for p in kernel.products if self._multiplies(p)}
         shapes = (n.args[0].axes for n in self.of.joined if n not in products)
-        pairs = (
-            x for x in shapes if kernel.stream.carried(x) and not {*kernel.twins}.isdisjoint(x)
-        )
+        pairs = (axes for axes in shapes if not {*kernel.twins}.isdisjoint(axes))
         long = ([a for a in axes if self.tiles[a] > 1] for axes in pairs)
         return sum(extent(axes, self.tiles) for axes in long if len(axes) > 2)
 

@@ -27,11 +27,13 @@ class Spread:
 
     Attributes:
         read: whether it is read, and not computed of smaller ones.
+        tiles: its length along each axis.
         each: values of a thread that lie side by side, along each axis.
         lanes, warps: how many lie along each axis.
     """
 
     read: bool
+    tiles: Mapping[str, int]
     each: Mapping[str, int]
     lanes: Mapping[str, int]
     warps: Mapping[str, int]
@@ -48,7 +50,7 @@ class Spread:
             lanes[a] = min(threads, of_warp)
             across[a] = min(threads // lanes[a], left)
             of_warp, left = of_warp // lanes[a], left // across[a]
-        return Spread(read, each, lanes, across)
+        return Spread(read, tiles, each, lanes, across)
 
     def copies(self, axes: Sequence[str]) -> int:
         """How many threads compute each value of an array with these axes that the tile is computed
@@ -56,6 +58,14 @@ class Spread:
         rows share counts in `row_lanes`, which was measured on tiles that are read."""
         across = [self.lanes[a] * self.warps[a] for a in self.lanes if a not in axes]
         return 1 if self.read else math.prod(across)
+
+    def reducing(self, axes: Sequence[str]) -> float:
+        """How often a lane exchanges values with another to reduce the tile along some axes: in
+        steps over lanes, for each result that a thread has."""
+        along = {*axes} & self.lanes.keys()
+        steps = math.log2(math.prod([self.lanes[a] for a in along]))
+        threads = {a: self.lanes[a] * self.warps[a] for a in self.lanes.keys() - along}
+        return steps * math.prod([max(1, self.tiles[a] // n) for a, n in threads.items()])
 
     def joining(self, axis: str) -> float:
         """Operations for each value that join a recurrence's parts along an axis: in steps over

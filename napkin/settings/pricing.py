@@ -353,5 +353,5 @@ class Pricing:
             tested=schedule.warpgroups > 0 and (not tiled.in_boxes or tiled.uneven),
             stepped=of.stepped,
             late=tiled.late(schedule.warps) if of.stepped else 0.0,
-            joins=len(of.joined) if of.stepped else 0,
+            joins=tiled.joins(schedule.warps) if of.stepped else 0.0,
         )  # fmt: skip

@@ -25,7 +25,7 @@ from napkin.count.spread import Spread
 from napkin.count.starting_order import Order
 from napkin.count.work import Count
 from napkin.derive.kernel import tensor_of, tile_axes
-from napkin.ir.node import Node
+from napkin.ir.node import Node, over
 from napkin.ir.types import STORAGE, stored_bytes
 from napkin.lower.descriptors import may_persist
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
@@ -308,6 +308,14 @@ class Tiled(Asked):
         axes = [a for a in self.of.order if a in largest]
         read = any(set(axes) <= set(x.leaf.axes) for x in self.of.kernel.reads)
         return Spread.of(axes, self.tiles, warps, read)
+
+    def joins(self, warps: int) -> float:
+        """Values that a lane of a step takes from others, to reduce what is no matrix product."""
+        out = 0.0
+        for n in self.of.joined:
+            axes = [a for a in self.of.order if a in n.args[0].axes]
+            out += Spread.of(axes, self.tiles, warps, read=False).reducing(over(n))
+        return out
 
     def _fed(self, c: Count, warps: int) -> float:
         """How long a product takes as its operands are read, in products that they do not hold up;

@@ -72,7 +72,7 @@ class Execution:
         tested: whether its loops test which values of a chunk count, in more than a few chunks.
         stepped: whether an iteration begins with the state that the one before leaves.
         late: loads that such an iteration waits for, one after another.
-        joins: reductions over its threads, one after another.
+        joins: values that a lane of such an iteration takes from others, to reduce.
     """
 
     work: Mapping[str, float]
@@ -115,7 +115,7 @@ class Execution:
     tested: bool = False
     stepped: bool = False
     late: float = 0.0
-    joins: int = 0
+    joins: float = 0.0
 
     @property
     def waits(self) -> bool:

@@ -61,9 +61,13 @@ DIVISION = 25
 """Instructions of a whole-number division with its remainder, by a number known at run time:
 about, as read off the code of rotated rows (ptxas of Triton 3.6, sm_90)."""
 
+JOIN = 3
+"""Instructions in whose place a lane of a step takes a value from another and adds it: about, of 19
+settings (see `OF_ONE_WARP`)."""
+
 OF_ONE_WARP = 0.6
-"""Share of a load's wait that a step of one warp waits for, which meets no barrier: about, of eight
-settings of the gated delta rule, RWKV-7's and Kimi delta attention (H100, H200)."""
+"""Share of a load's wait that a step of one warp waits for, which meets no barrier: about, of
+settings of the gated delta rule, RWKV-7 and Kimi delta attention (H100, H200)."""
 
 LINKED = 2
 """Products in a row of an iteration whose waiting is in `chain_iteration`: those of attention."""
@@ -367,8 +371,8 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     late = run.chunks * run.late * c.wait * (OF_ONE_WARP if one_warp else 1.0)
     # Where lanes keep the folds, no iteration reduces over a warp or a group.
     reductions = 1 if run.per_thread else max(run.chunks, 1)
-    reductions = run.chunks * run.joins if run.stepped else reductions
-    slots = reductions * c.row_slots + DIVISION * run.divisions
+    slots = run.chunks * JOIN * run.joins if run.stepped else reductions * c.row_slots
+    slots += DIVISION * run.divisions
     issued = run.schedule.warps * slots / (SCHEDULERS * machine.clock)
     computing = {k: v for k, v in pipes.items() if k not in MOVES}
     computing[ARITHMETIC] *= c.row_lanes

@@ -29,3 +29,10 @@ def test_a_scan_is_joined_over_the_threads_along_it() -> None:
     assert Spread.of("tdn", {**tiles, "d": 16}, 8, False).joining("t") == 0
     row = Spread.of("x", {"x": 4096}, 4, True)
     assert row.joining("x") == JOINING * (5 + 4) / 8
+
+
+def test_lanes_take_values_from_each_other_for_each_result_of_a_thread() -> None:
+    tiles = {"v": 16, "k": 64}
+    assert Spread.of("vk", tiles, 1, False).reducing("k") == 5 * 16
+    assert Spread.of("vk", tiles, 4, False).reducing("k") == 5 * 8  # two warps along k
+    assert Spread.of("k", tiles, 1, False).reducing("k") == 5

@@ -67,21 +67,26 @@ def goose(R: Any, K: Any, V: Any, W: Any, A: Any, B: Any) -> Any:
     return nk.contract(R, nk.scan(step, 0.0, along="t", axes="k"), over="k")
 
 
-@pytest.mark.parametrize(("f", "us"), [(kimi_delta, 1146.0), (goose, 1103.0)])
-def test_steps_of_one_warp_are_priced_as_they_were_timed(f: nk.Diagram, us: float) -> None:
+@pytest.mark.parametrize(
+    ("f", "v", "us", "others"),
+    [(kimi_delta, 8, 1430.1, {}), (goose, 8, 1097.6, {}), (goose, 32, 737.9, {"h": 512, "t": 256})],
+)
+def test_steps_of_one_warp_are_priced_as_they_were_timed(
+    f: nk.Diagram, v: int, us: float, others: dict[str, int]
+) -> None:
     """On an H200. Lanes lie along the keys, which are the last dimension of the state in memory, so
-    each gate is computed once: it was counted for every lane along the values."""
+    each gate is computed once: it was counted for every lane along the values. They take values
+    from each other to add up keys, for each of the values."""
     kernel = f.stream("t").group("h").group("v").kernel
-    tiles = {"h": 1, "v": 8, "t": 1, "k": f.sizes["k"]}
-    found = Pricing(kernel, f.check_sizes({}), "bf16", machine("h200"))
-    assert (
-        abs(math.log(found.at(Schedule(tiles, 1, 3, per_thread=True)).time.seconds * 1e6 / us))
-        < 0.2
-    )
+    sizes = {**f.sizes, **others}
+    tiles = {"h": 1, "v": v, "t": 1, "k": sizes["k"]}
+    found = Pricing(kernel, f.check_sizes(sizes), "bf16", machine("h200"))
+    seconds = found.at(Schedule(tiles, 1, 3, per_thread=True)).time.seconds
+    assert abs(math.log(seconds * 1e6 / us)) < 0.25
 
 
 def test_a_step_is_taken_by_itself_where_chunks_ahead_take_as_long() -> None:
-    """Chunks ahead took 1,395 us."""
+    """Chunks ahead took 1,378 us (H200)."""
     (k,) = nk.derive(goose, on="h200").kernels
     assert k.schedule.warps == k.tiles["t"] == 1
 

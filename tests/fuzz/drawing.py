@@ -95,6 +95,19 @@ ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats, up to
 `SCARCE`."""
 
+BEGINS = sorted((
+    MORE, NEWEST, RARE, RESUMED, KINDS, STEPPED, SEVERAL, FAR, WINDOWED, MEANS, SHARED, SCARCE,
+    SOLVED, ENDS,
+))  # fmt: skip
+"""The first seed of every kind of programs."""
+
+
+def near(seed: int, away: int) -> int:
+    """Another seed of the same kind, so much larger; past the last of these, from `seed` again."""
+    end = next((n for n in BEGINS if n > seed), math.inf)
+    return seed + (away if end == math.inf else away % int(end - seed))
+
+
 MASKED = (-math.inf,)
 HUGE = (-(2.0**110), 2.0**100)
 STREWN = (

@@ -8,6 +8,7 @@ from typing import Any
 
 from added import in_force
 from draw import draw
+from drawing import near
 from judged import COUNTS, Failure, Found, crash
 from programs import Program
 
@@ -23,7 +24,7 @@ AHEAD = {"algebra": 3, "interpret": 2, "memory": 1, "compile": 1, "gpu": 1, "gra
 
 AGAIN, APART = 2**40, 10_007
 """A seed from `AGAIN` on is another try of a program: its remainder draws the program, and plans
-are drawn from seeds that lie `APART`, within what `drawing` has of one kind."""
+are drawn from seeds of the same kind that lie `APART`."""
 
 Mode = Callable[[Program, int], None]
 
@@ -37,7 +38,7 @@ def prepared(name: str) -> Mode:
 def again(seed: int) -> tuple[int, int]:
     """The seeds of which a program and its plans are drawn."""
     many, first = divmod(seed, AGAIN)
-    return first, first + many * APART
+    return first, near(first, many * APART)
 
 
 def times(name: str, seed: int) -> float:

@@ -25,10 +25,12 @@ import pytest
 import run
 import sources
 from draw import draw
+from drawing import ENDS, SHARED
 from elsewhere import ELSEWHERE, WHY_RULE
 from handmade import by_hand
 from in_numpy import ahead, execute
 from judged import COUNTS, Failure
+from modes import AGAIN, APART, again
 from programs import Input, Keys, Program, Ref, Step
 from record import Record
 from written import diagram, text
@@ -424,3 +426,11 @@ READ = {"Q": "qd", "K": "xd", "V": "xd"}
 def by_hand_streamed():
     """Attention that streams x."""
     return load("attention").stream("x").group(q=2).kernel
+
+
+def test_another_try_has_plans_of_the_same_kind() -> None:
+    """Gradients that run as warpgroups end where infinities begin."""
+    first, plans = again(88_610_061 + 300 * AGAIN)
+    assert first == 88_610_061
+    assert SHARED < plans < ENDS
+    assert again(140_000_000 + 2 * AGAIN)[1] == 140_000_000 + 2 * APART

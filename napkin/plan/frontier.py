@@ -88,6 +88,12 @@ class Frontier:
         for a, end in last.items():
             for i in range(self.level[a], end) if self.level[a] >= 0 else ():
                 found[i] |= self.sources(a)
+        for n in self.order:
+            source = _read_again(n)
+            # It is read from memory, whatever it moves to compute it again.
+            if source is not None and self.level[source] >= 0:
+                for i in range(self.level[source], self.level[n]):
+                    found[i].add(source)
         return found
 
     def stored(self, wanted: Sequence[Node], boundary: int) -> list[Node] | None:
@@ -159,11 +165,9 @@ class Frontier:
             return frozenset()
         if n in self._points:
             return frozenset({n})
-        if n.op in READ_AGAIN:
+        source = _read_again(n)
+        if source is not None:
             positions = n.args[1:] if n.op == "take" else ()
-            source = n.args[0]
-            while source.op == "rename":
-                source = source.args[0]
             return frozenset({source}).union(*map(self.sources, positions))
         below = frozenset[Node]().union(*map(self.sources, _arguments(n)))
         return frozenset({n}) if not is_read(n) and self._worth(n, below) else below
@@ -220,6 +224,16 @@ def orders(outputs: Sequence[Output], points: Set[Node]) -> Iterator[list[Node]]
 def _arguments(n: Node) -> tuple[Node, ...]:
     # The product inside a contraction is no array; its two sides may be.
     return n.args[0].args if n.op == "sum" and n.args[0].op == "mul" else n.args
+
+
+def _read_again(n: Node) -> Node | None:
+    """What a term reads from memory under other axis names or at computed addresses."""
+    if n.op not in READ_AGAIN:
+        return None
+    source = n.args[0]
+    while source.op == "rename":
+        source = source.args[0]
+    return source
 
 
 def _leaves_of(n: Node, stop: frozenset[Node]) -> set[Node]:

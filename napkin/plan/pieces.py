@@ -243,8 +243,9 @@ class Pieces:
         return outputs, done
 
     def _own(self, n: Node) -> Node:
-        """`n` without a cast to the plan's own type, in which it is stored anyway."""
-        return unstored(n) if own_type(n) == self.memo.dtype else n
+        """`n` without a cast to the plan's own type, if it is stored in that anyway."""
+        plain, dtype = unstored(n), self.memo.dtype
+        return plain if own_type(n) == dtype and own_type(plain) in {"", dtype} else n
 
     def _leaf(self, n: Node, axes: tuple[str, ...]) -> Node:
         """The reading of what an earlier kernel stored, its axes as they lie in memory."""

@@ -1,5 +1,7 @@
 """What is computed without a reduction and then read at computed addresses is stored before."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
@@ -69,3 +71,26 @@ def test_a_cast_that_is_read_under_other_names_is_stored_first() -> None:
     ]
     for found, wanted in zip(plan(*data), compressed.evaluate(*data), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-3)
+
+
+@nk.diagram("q k, k -> q", sizes={"q": 6, "k": 6})
+def chosen(x: nk.Array, y: nk.Array):
+    weights = nk.softmax(nk.compress(x, SEEN, into="s"), over="s")
+    return nk.take(nk.spread(weights, SEEN, over="s"), k=nk.argmax(y, over="k"))
+
+
+@nk.diagram("q -> ()", sizes={"q": 6})
+def furthest(x: nk.Array):
+    t = x - nk.reduce(x, "mean", over="q")
+    return nk.take(t, q=nk.argmax(t, over="q"))
+
+
+@pytest.mark.parametrize("stored", [None, "every"])
+@pytest.mark.parametrize("diagram", [chosen, furthest])
+def test_what_is_read_at_a_position_that_is_found_later_is_stored_by_then(
+    diagram: nk.Diagram, stored: Literal["every"] | None
+) -> None:
+    plan = nk.derive(diagram, dtype="fp32", materialise=stored)
+    rng = np.random.default_rng(0)
+    data = [rng.standard_normal([diagram.sizes[a] for a in n.axes]) for n in diagram.inputs]
+    np.testing.assert_allclose(plan(*data), diagram.evaluate(*data), rtol=1e-6)

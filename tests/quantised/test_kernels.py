@@ -62,6 +62,12 @@ def into_fp8(A: Any, B: Any) -> Any:
     return nk.cast(nk.contract(A, B, over="b"), "fp8")
 
 
+@nk.diagram("a b:fp32, c b -> a b, a c", sizes=SQUARE)
+def into_the_type_of_the_plan(A: Any, B: Any) -> Any:
+    rounded = nk.cast(A, "bf16")
+    return rounded, nk.contract(rounded, B, over="b")
+
+
 @nk.diagram("n d, m d -> n d", sizes={"n": 24, "m": 24, "d": 40})
 def far_apart(X: Any, Y: Any) -> Any:
     return nk.cast(X * nk.reduce(Y, "sum", over="m"), "fp8")
@@ -241,3 +247,10 @@ def slots_of_pairs(W: Any, V: Any) -> Any:
 
 def test_slots_may_hold_pairs_along_another_axis() -> None:
     nk.derive(slots_of_pairs, dtype="fp32").check(resources=False).raise_if_wrong()
+
+
+@pytest.mark.parametrize("stored", [None, ["rounded"]])
+def test_a_cast_of_a_wider_input_to_the_type_of_the_plan(stored: list[str] | None) -> None:
+    plan = nk.derive(into_the_type_of_the_plan, dtype="bf16", materialise=stored)
+    assert plan.kernels[0].bytes["rounded", "write"] == 2 * 64 * 128
+    plan.check(resources=False).raise_if_wrong()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from napkin.ir.node import Kind, Node, over
-from napkin.ir.types import LARGEST, NEAR
+from napkin.ir.types import LARGEST, NEAR, STEP
 from napkin.ir.walk import Library, Walk, order_of
 from napkin.ir.walk import needs as needs
 
@@ -142,7 +142,8 @@ def close_to(found: Array, wanted: Array, dtype: str = "") -> float:
     """Relative error by norm, ||found - wanted|| / ||wanted||; inf where special values differ.
 
     Args:
-        dtype: the storage type of what was found; numbers past its largest are as good as that.
+        dtype: the storage type of what was found; numbers past its largest are as good as that, and
+            half its step near 0 is no error.
     """
     found, wanted = np.asarray(found, float), np.asarray(wanted, float)
     if found.shape != wanted.shape:
@@ -159,5 +160,5 @@ def close_to(found: Array, wanted: Array, dtype: str = "") -> float:
     if not np.isfinite(f).all():
         return math.inf
     scale = float(np.linalg.norm(w))
-    gap = float(np.linalg.norm(f - w))
+    gap = float(np.linalg.norm(np.maximum(np.abs(f - w) - STEP.get(dtype, 0.0) / 2, 0.0)))
     return gap / scale if scale else gap

@@ -67,6 +67,9 @@ infinity, or where a type has none, this."""
 NEAR = 1 - 2**-8
 """From this part of the largest number on, a result may have been rounded past it."""
 
+STEP = {"fp16": 2.0**-24, "fp8": 2.0**-9}
+"""How far apart the numbers of a type lie near 0: a store moves any number by up to half of it."""
+
 
 def stored_bytes(values: int, dtype: str) -> int:
     """Bytes of so many values; of packed ones there are an even number."""

@@ -11,7 +11,7 @@ import torch
 from napkin.check.verdict import on_device, rounds_nothing
 from napkin.check.verdict_rows import ValueRow
 from napkin.diagram.diagram import Diagram
-from napkin.ir.types import LARGEST, NEAR
+from napkin.ir.types import LARGEST, NEAR, STEP
 from napkin.measure.tensors import drawn, poison
 from napkin.plan.plan import Plan
 from napkin.torch.dtypes import REAL
@@ -25,7 +25,7 @@ RUNS = 3
 @dataclass
 class Errors:
     """Relative error by norm of one output, gathered part by part; inf where special values
-    differ, and past the largest number of the storage type, as in
+    differ, and past the largest number and near 0 by the storage type, as in
     `napkin.ir.evaluate.close_to`."""
 
     gap: float = 0.0
@@ -34,7 +34,7 @@ class Errors:
 
     def add(self, found: torch.Tensor, wanted: torch.Tensor) -> Errors:
         """Take one part in."""
-        dtype = REAL.get(found.dtype, "")
+        dtype = "fp8" if found.dtype == torch.float8_e4m3fn else REAL.get(found.dtype, "")
         found, wanted = found.to(torch.float64), wanted.to(torch.float64)
         if found.shape != wanted.shape:
             self.special = True
@@ -51,7 +51,8 @@ class Errors:
             return self
         wanted = torch.where(finite, wanted, 0.0)
         found = torch.where(finite, found, 0.0)
-        self.gap += float((found - wanted).square().sum())
+        gap = ((found - wanted).abs() - STEP.get(dtype, 0.0) / 2).clamp_min(0.0)
+        self.gap += float(gap.square().sum())
         self.scale += float(wanted.square().sum())
         return self
 

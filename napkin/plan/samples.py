@@ -87,9 +87,26 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
 
 
 def even_pairs(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
-    """`sizes` made even along axes along which two values share a byte."""
-    paired = {n.axes[-1] for n in diagram.inputs if own_type(n) in PACKED}
-    return {a: max(2, n - n % 2) if a in paired else n for a, n in sizes.items()}
+    """`sizes` made even along axes along which two values share a byte, and along all of one size
+    with such an axis; where windows lie along one, their number fits the axis that they read."""
+    same = diagram.same_size
+    last = [n.axes[-1] for n in diagram.inputs if own_type(n) in PACKED]
+    paired = {same.get(a, a) for a in last}
+    slid = {same.get(s.axis, s.axis) for s in diagram.slides}
+
+    def even(axis: str, size: int) -> int:
+        up = axis in slid or size < 2  # a window still fits
+        return size + size % 2 * (1 if up else -1) if axis in paired else size
+
+    groups = {same.get(a, a): even(same.get(a, a), n) for a, n in sizes.items()}
+    changed = any(groups[same.get(a, a)] != n for a, n in sizes.items())
+    for s in diagram.slides if changed else ():
+        axis, out, tap = (same.get(a, a) for a in (s.axis, s.out, s.tap))
+        if out in paired:
+            groups[axis] = even(axis, s.least(groups[out], groups[tap]))
+        else:
+            groups[out] = s.count(groups[axis], groups[tap])
+    return {a: groups[same.get(a, a)] for a in sizes}
 
 
 def _rows(plan: Plan) -> set[str]:

@@ -21,12 +21,15 @@ def check_stored(ready: Prepared, machine: Machine) -> None:
     for n in order:
         _check_packed(n, order)
         if own_type(n) == "fp8" and not machine.target.has_fp8:
-            name = ready.names.get(n) or str(n.params[0])
+            name, instead = ready.names.get(n, "a cast"), "cast to bf16"
+            if n.op == "input":  # kernels read int8, and store none
+                name = str(n.params[0])
+                instead = f"store {name} in int8 with a scale, as in matmul_w8a8"
             raise Refusal(
                 "storage fp8",
                 f"{name} on {machine.name}",
                 f"Triton compiles float8_e4m3fn from sm_{FP8} on, not for {machine.arch}",
-                f"store {name} in int8 with a scale, as in matmul_w8a8, or derive for h100",
+                f"{instead}, or derive for h100",
             )
     for o in ready.outputs:
         if own_type(o.node) in PACKED:

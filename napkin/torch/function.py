@@ -180,8 +180,9 @@ def size_class(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
     whole bytes, take the next power of two.
     The axes of a key set over several keep their sizes, which say what shape of box wastes least,
     and so do those of slots, which the window gives, and those of taps; how many windows there are
-    follows. So do short rows: the last axis of every input that has it, in whole steps of 16 bytes,
-    as the width of a head, which says how boxes lie in them.
+    follows, and where packed values lie along them, the axis that they read keeps its size, so that
+    the windows stay even. So do short rows: the last axis of every input that has it, in whole
+    steps of 16 bytes, as the width of a head, which says how boxes lie in them.
     """
     kept = {a for a in _rows(diagram) if 0 < sizes.get(a, 0) <= ROW and sizes[a] % STEP == 0}
     kept |= {*diagram.counted, *(s.tap for s in diagram.slides)}
@@ -192,6 +193,9 @@ def size_class(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
     roots = {same.get(a, a) for a in kept}
     last = [n.axes[-1] for n in diagram.inputs if own_type(n) in PACKED]
     paired = {same.get(a, a) for a in last}
+    windows = {s.out for s in diagram.slides}
+    if paired & {same.get(a, a) for a in windows}:
+        roots |= {same.get(s.axis, s.axis) for s in diagram.slides}
 
     def rounded(axis: str, size: int) -> int:
         root = same.get(axis, axis)
@@ -199,6 +203,5 @@ def size_class(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
             return max(size, 1)
         return _rounded(max(size, 2), 1) if root in paired else _rounded(max(size, 1), BITS)
 
-    windows = {s.out for s in diagram.slides}
     found = {a: rounded(a, n) for a, n in sizes.items() if same.get(a, a) not in windows}
     return diagram.check_sizes(found)

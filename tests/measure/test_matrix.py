@@ -178,6 +178,30 @@ def test_past_the_largest_number(found: list[float], wanted: list[float], right:
     assert close_to(np.array(found), np.array(wanted)) > 0
 
 
+@pytest.mark.parametrize(
+    ("found", "wanted", "right"),
+    [
+        ([0.0, 2.0**-9], [2.0**-11, 1.4 * 2.0**-9], True),
+        ([0.0, 2.0**-9], [2.0**-9, 2.0**-9], False),
+        ([0.0, 1.0], [2.0**-3, 1.0], False),
+        ([448.0, 1.0], [1000.0, 1.0], True),
+        ([384.0, 1.0], [1000.0, 1.0], False),
+    ],
+)
+def test_what_fp8_cannot_hold_is_no_error(
+    found: list[float], wanted: list[float], right: bool
+) -> None:
+    """Half a step near 0, and what lies past the largest number."""
+    from napkin.ir.evaluate import close_to
+    from napkin.measure.values import Errors
+
+    total, stored = Errors(), torch.tensor(found).to(torch.float8_e4m3fn)
+    total.add(stored, torch.tensor(wanted, dtype=torch.float64))
+    assert (total.relative < 5e-2) == right
+    assert (close_to(np.array(found), np.array(wanted), "fp8") < 5e-2) == right
+    assert close_to(np.array(found), np.array(wanted)) > 5e-2
+
+
 SMALL_WINDOWS: tuple[tuple[dict[str, int], Windowed], ...] = (
     ({"q0": 23, "x0": 23}, Windowed({"kernel_size": (5,), "stride": (2,), "dilation": (3,)})),
     (

@@ -61,3 +61,36 @@ def test_an_axis_held_whole_stays_in_its_tile() -> None:
 def test_sizes_grow_no_further_than_the_plan_says() -> None:
     plan = nk.derive(load("sliding_attention"), sizes={"q": 640, "x": 640})
     assert {c.sizes["x"] for c in cases(plan)} <= set(range(641))
+
+
+@nk.diagram("n d:int4, d -> n d e", sizes={"n": 7, "d": 10})
+def two_names(X, g):
+    return X * X.rename(d="e") * g
+
+
+@nk.diagram("n i, w, n p:int4 -> n p", sizes={"n": 3, "i": 11, "w": 2})
+def pairs_of_windows(X, W, Y):
+    return nk.contract(nk.slide(X, over="i", into="p w"), W, over="w") * Y
+
+
+@nk.diagram("n i, w, n i:int4 -> n p, n i", sizes={"n": 3, "i": 12, "w": 3})
+def windows_beside_pairs(X, W, Y):
+    return nk.contract(nk.slide(X, over="i", into="p w"), W, over="w"), Y * X
+
+
+@nk.diagram("n i, w:int4 -> n p", sizes={"n": 3, "i": 11, "w": 2})
+def pairs_of_taps(X, W):
+    return nk.contract(nk.slide(X, over="i", into="p w"), W, over="w")
+
+
+@pytest.mark.parametrize(
+    "diagram",
+    [two_names, pairs_of_windows, windows_beside_pairs, pairs_of_taps],
+    ids=lambda d: d.name,
+)
+def test_two_values_to_a_byte_keep_sizes_that_fit_each_other(diagram: nk.Diagram) -> None:
+    plan = nk.derive(diagram)
+    for case in cases(plan):
+        woven = diagram.weave(case.weave) if case.weave else diagram
+        assert woven.check_sizes(case.sizes) == case.sizes
+    plan.check(resources=False).raise_if_wrong()

@@ -92,7 +92,13 @@ REFUSED = {
     ),
     "an output in fp8": (
         lambda: nk.derive(nk.diagram("a b -> a b", sizes={"a": 8, "b": 8})(to_fp8), "a100"),
-        "storage fp8 is refused at O on a100",
+        "storage fp8 is refused at O on a100: Triton compiles float8_e4m3fn from sm_89 on, not for "
+        "sm_80; instead, cast to bf16, or derive for h100",
+    ),
+    "a cast to fp8 without a name": (
+        lambda: nk.derive(nk.diagram("a b -> a", sizes={"a": 8, "b": 8})(summed_fp8), "a100"),
+        "storage fp8 is refused at a cast on a100: Triton compiles float8_e4m3fn from sm_89 on, "
+        "not for sm_80; instead, cast to bf16, or derive for h100",
     ),
     "bytes at computed positions": (
         lambda: nk.derive(looked_up_along_bytes),
@@ -108,6 +114,10 @@ REFUSED = {
 
 def to_fp8(A: Any) -> Any:
     return nk.cast(2.0 * A, "fp8")
+
+
+def summed_fp8(A: Any) -> Any:
+    return nk.reduce(nk.cast(2.0 * A, "fp8"), "sum", over="b")
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -96,3 +96,19 @@ def test_a_device_evaluates_what_numpy_does() -> None:
             ]
             (found,) = evaluation(diagram, sizes)(*tensors)
             np.testing.assert_allclose(found.numpy(), diagram.evaluate(*tensors), atol=1e-10)
+
+
+@nk.diagram("n i, w, n p:int4 -> n p")
+def windows_in_4_bits(X: Any, W: Any, Y: Any) -> Any:
+    return nk.contract(nk.slide(X, over="i", into="p w"), W, over="w") * Y
+
+
+@pytest.mark.filterwarnings("ignore:napkin runs tensors on the CPU")
+@pytest.mark.parametrize("windows", [8, 20, 34])
+def test_packed_values_along_windows(windows: int) -> None:
+    """The axis of a class is not so long that an odd number of windows fits."""
+    X, W = torch.randn(3, windows + 1), torch.randn(2)
+    Y = np.random.default_rng(0).integers(-8, 8, size=(3, windows))
+    compiled: Any = nkt.compile(windows_in_4_bits)
+    found = compiled(X, W, torch.from_numpy(nk.pack(Y)))
+    assert close(found, (X.unfold(1, 2, 1) * W).sum(-1).double() * torch.from_numpy(Y))

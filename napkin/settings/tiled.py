@@ -300,12 +300,13 @@ class Tiled(Asked):
         return ROW_LANES * max(1, min(warps, rows // WARP_ROWS)) if met else 1
 
     def _spread(self, warps: int) -> Spread | None:
-        """How threads share the largest tile of its loops, where nothing is multiplied."""
+        """How threads share the largest tile of its loops, where nothing is multiplied: along its
+        dimensions in steps, and along the axes of its term in others, as these were timed."""
         every = [c.axes for c, _ in self.of.counts if not c.tail]
         if not warps or not every or self.of.live.products or self.of.kernel.slots:
             return None
-        largest = max(every, key=lambda axes: extent(axes, self.tiles))
-        axes = [a for a in self.of.order if a in largest]
+        axes = max(every, key=lambda axes: extent(axes, self.tiles))
+        axes = [a for a in self.of.order if a in axes] if self.of.stepped else axes
         read = any(set(axes) <= set(x.leaf.axes) for x in self.of.kernel.reads)
         return Spread.of(axes, self.tiles, warps, read)
 

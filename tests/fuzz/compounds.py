@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from drawing import ENDS, MEANS, Drawing, Rejected
+from drawing import ENDS, FOUND, MEANS, Drawing, Rejected
 from keyed import box_set, key_set, pattern, user_pattern
 from programs import Ref
+from readings import found
 
 INF = float("inf")
 
@@ -248,6 +249,8 @@ def slots(d: Drawing) -> Ref:
     if d.chance(0.3):
         return P
     back = d.step("spread", P, over=s, keys=keys, into=x)
+    if d.seed >= FOUND and d.chance(0.4):
+        return found(d, back, x[0])
     return d.step("contract", back, d.input((*x, d.axis())), over=x)
 
 

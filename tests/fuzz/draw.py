@@ -22,6 +22,7 @@ import windowed
 from drawing import (
     ENDS,
     FAR,
+    FOUND,
     KINDS,
     NEWEST,
     RARE,
@@ -110,6 +111,9 @@ FEWEST = {
 PAIRED = FEWEST | {far.paired: 60}
 """Of seeds from `SOLVED` on instead."""
 
+LOCATED = PAIRED | {readings.found: 60, compounds.slots: 40, moves.cast: 20}
+"""Of seeds from `FOUND` on instead."""
+
 ELSE = ("größe", "café", "μέσος", "сумма", "_ß1")
 """Names in other letters, which a kernel has in its own."""
 
@@ -125,7 +129,7 @@ def _named(made: Program, d: Drawing) -> Program:
 
 def _first(seed: int) -> Mapping[Callable[[Drawing], object], int]:
     if seed >= SCARCE:
-        return PAIRED if seed >= SOLVED else FEWEST
+        return LOCATED if seed >= FOUND else PAIRED if seed >= SOLVED else FEWEST
     if seed >= FAR:
         return BESIDE if WINDOWED <= seed < ENDS else FARTHEST
     return RAREST if seed >= SEVERAL else RARER

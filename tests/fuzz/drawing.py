@@ -91,13 +91,16 @@ SCARCE = 110_000_000
 SOLVED = 120_000_000
 """The first seed that draws states which are moved to what they recall after they decay."""
 
+FOUND = 145_000_000
+"""The first seed that often reads what was computed at positions that are found."""
+
 ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats, up to
 `SCARCE`."""
 
 BEGINS = sorted((
     MORE, NEWEST, RARE, RESUMED, KINDS, STEPPED, SEVERAL, FAR, WINDOWED, MEANS, SHARED, SCARCE,
-    SOLVED, ENDS,
+    SOLVED, FOUND, ENDS,
 ))  # fmt: skip
 """The first seed of every kind of programs."""
 

@@ -30,6 +30,7 @@ import napkin.run.interpret as interpreting
 from napkin.algebra import rule
 from napkin.check.rounding import roundings
 from napkin.check.verdict import HALF_STEP, TOLERANCE
+from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import over, postorder
 from napkin.ir.storage import own_type, storage_type
@@ -300,6 +301,7 @@ class Case:
         COUNTS["kernels of warpgroups run"] += sum(ran.specialised)
         for i, o in enumerate(self.plan.diagram.outputs):
             self._value(i, o.name, ran)
+            self._type(o, ran)
         self._bytes(ran)
         if self.seed % ALONE == 1 and not self.specialised:
             self._alone(ran)
@@ -345,6 +347,14 @@ class Case:
         said = f"{self.about()}: {name} off by {off:.2g}, inputs move it by {moves:.2g}: "
         said += differing(found, wanted)
         raise Found(category, f"kernels {self.how()}", said)
+
+    def _type(self, o: Output, ran: Ran) -> None:
+        """Whether an output is stored in the type that its term says."""
+        own = SPELLING[storage_type(o.node, self.plan.dtype)]
+        stored = ran.tensors[self.plan.tensor_of[o.name]].dtype
+        if stored != own:
+            said = f"{self.about()}: {o.name} is stored in {stored}, and is {own}"
+            raise Found("wrong bytes", "type of a result", said)
 
     def _moves(self, i: int, step: float) -> float:
         rng = np.random.default_rng(0)

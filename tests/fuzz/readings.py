@@ -47,6 +47,24 @@ def take(d: Drawing) -> Ref:
     return x
 
 
+def found(d: Drawing, x: Ref | None = None, over: str = "") -> Ref:
+    """What is computed, read where it or another array is largest or smallest."""
+    if x is None:
+        x = d.pick(1)
+        over = d.rng.choice(d.axes_of(x))
+        way = d.rng.choice(("about", "softmax", "times", "plain"))
+        if way == "about":
+            x = d.step("sub", x, d.step("mean", x, over=over))
+        elif way == "softmax":
+            x = d.step("softmax", x, over=over)
+        elif way == "times":
+            x = d.step("mul", x, d.input((over,)))
+    others = [a for a in d.axes if a != over]
+    of = x if d.chance(0.4) else d.input((over, *d.some(others, 0, 1)))
+    at = d.step(d.rng.choice(("argmax", "argmin")), of, over=over, public=False)
+    return d.step("take", x, at, over=over)
+
+
 def window(d: Drawing, x: Ref, along: str = "") -> Ref:
     """An array in windows along an axis, or any."""
     i = along or d.rng.choice(d.axes_of(x))

@@ -32,9 +32,9 @@ scans its own and once where these are joined (see `Spread.joining` for what thr
 other)."""
 
 COMPARED = 6
-"""Operations of a sort for each of its values in a round: to take another from another thread, two
-comparisons and two selections, each at half the rate of an addition (sm_90, Triton 3.6; 4,096 rows
-of 1,024 values took 80.9 us on an H200)."""
+"""Operations of a sort for each of its values in a round, about: half of the values come from
+another thread, and each is compared and selected one to two times, at half the rate of an addition
+(read off the code of Triton 3.6, sm_90; 4,096 rows of 1,024 values took 80.9 us on an H200)."""
 
 CONVERTED = 2
 """Operations of a value that is read for an operand and computed on: it is made float32, and

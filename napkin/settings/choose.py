@@ -55,7 +55,7 @@ PAYS = {"few": 0.8, "products": 0.85, "other": 0.5, "pairs": 0.75, "ahead": 0.95
 where its groups cannot be made more than multiprocessors by smaller tiles; of products alone, of
 which smaller tiles read more (two in 2 to 8 parts took 0.97 to 1.27 of what was predicted, 1.1 on
 average, H100); where smaller tiles do; of positions in pairs (three scans in 4 parts took 0.96 to
-1.3 of what was predicted, H200); and where one of them computes chunks ahead (of seven scans
+1.35 of what was predicted, H200); and where one of them computes chunks ahead (of seven scans
 these took 0.75 to 1.16 of what was predicted, one kernel in their place 0.76 to 1.21, H200)."""
 
 ADDS = 0.9

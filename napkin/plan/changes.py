@@ -18,7 +18,7 @@ from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.ir.storage import own_type
 from napkin.plan.frontier import Frontier
 from napkin.plan.pieces import Piece
-from napkin.plan.points import is_pointwise, values
+from napkin.plan.points import is_pointwise, values, with_read_again
 from napkin.plan.ways import Cut, named
 
 KINDS = 4
@@ -122,7 +122,7 @@ def again(
         more = list(_large(o.node, sizes, points - once, kept)) if needed[name] > 1 else []
         kept -= {o.node} if more else set()
         large.update(dict.fromkeys(more))
-    return Change(points - set(large), list(large)) if large else None
+    return Change(with_read_again(outputs, points - set(large)), list(large)) if large else None
 
 
 def _needed(pieces: Sequence[Piece]) -> Counter[str]:

@@ -18,7 +18,7 @@ from napkin.ir.node import Node
 from napkin.plan.changes import Change, again, stored
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Pieces
-from napkin.plan.points import is_pointwise, points_of
+from napkin.plan.points import is_pointwise, points_of, with_read_again
 from napkin.plan.segments import Memo
 from napkin.plan.ways import SAME, Cut, Cutting, Way, named, preferred, simplest, too_long, way_text
 from napkin.settings.best import Move
@@ -99,10 +99,11 @@ class _Term:
     move: Move
 
     def with_room(self, points: Set[Node]) -> Set[Node]:
-        """The points but for those that may not lie in memory: each kernel that needs one computes
-        it."""
+        """The points but for those that may not lie in memory, which each kernel that needs one
+        computes, and that none reads again."""
         results = {o.node for o in self.outputs}
-        return {n for n in points if n in results or self.memo.has_room(n, self.sizes)}
+        kept = {n for n in points if n in results or self.memo.has_room(n, self.sizes)}
+        return with_read_again(self.outputs, kept)
 
     def among(self, points: Set[Node], under: float, move: Move | None = None) -> Cut | None:
         """The fastest cut among orders of the points; None where none takes less than `under`.

@@ -34,6 +34,11 @@ def points_of(outputs: Sequence[Output], sizes: Mapping[str, int]) -> set[Node]:
     return heavy | light | _unpacked(order)
 
 
+def with_read_again(outputs: Sequence[Output], points: Set[Node]) -> Set[Node]:
+    """Points, and arrays that are read at computed addresses and are computed of none of them."""
+    return points | _light(list(postorder(o.node for o in outputs)), points, set())
+
+
 def is_heavy(n: Node) -> bool:
     """Whether a term is more than pointwise."""
     return (n.op in REDUCTIONS or n.op in SCANS or n.op == "compress") and not is_count(n)

@@ -27,7 +27,7 @@ from napkin.machine.machines import machine
 from napkin.moves.refactor import Refactored, refactorings
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Pieces, Segment
-from napkin.plan.points import is_pointwise, points_of
+from napkin.plan.points import is_pointwise, points_of, with_read_again
 from napkin.plan.segments import Memo
 
 H100 = machine("h100")
@@ -151,7 +151,8 @@ def drawn_points(term: Term, sizes: Mapping[str, int], rng: random.Random) -> se
     read = [
         n for n in order if n in frontier.layouts and is_read(n) and not (n.args or own_type(n))
     ]
-    return (points | more) - fewer | {n for n in read if rng.random() < 0.5}
+    drawn = (points | more) - fewer | {n for n in read if rng.random() < 0.5}
+    return with_read_again(term.outputs, drawn)
 
 
 def runs(

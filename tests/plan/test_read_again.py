@@ -1,11 +1,13 @@
 """What is computed without a reduction and then read at computed addresses is stored before."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.plan.derive import Searched, frugal, memo_of, searched
 
 SIZES = {"q": 6, "c": 2, "k": 6}
 SEEN = nk.sliding(1, queries="q", keys="k")
@@ -94,3 +96,21 @@ def test_what_is_read_at_a_position_that_is_found_later_is_stored_by_then(
     rng = np.random.default_rng(0)
     data = [rng.standard_normal([diagram.sizes[a] for a in n.axes]) for n in diagram.inputs]
     np.testing.assert_allclose(plan(*data), diagram.evaluate(*data), rtol=1e-6)
+
+
+@nk.diagram("q c, k c, k -> q, q", sizes={"q": 64, "k": 64, "c": 4})
+def brightest(x: nk.Array, y: nk.Array, z: nk.Array):
+    t = nk.sigmoid(nk.contract(x, y, over="c"))
+    return nk.take(t, k=nk.argmax(z, over="k")), nk.reduce(t, "max", over="k")
+
+
+@pytest.mark.parametrize("search", [searched, frugal])
+def test_what_is_read_at_a_position_is_stored_where_its_sum_is_computed_again(
+    search: Callable[..., Searched],
+) -> None:
+    """The sum is smaller to compute again than to read; and it should not lie in memory."""
+    plan = search(brightest, brightest.sizes, memo_of("h100", "fp32")).fitted()
+    rng = np.random.default_rng(0)
+    data = [rng.standard_normal([brightest.sizes[a] for a in n.axes]) for n in brightest.inputs]
+    for found, wanted in zip(plan(*data), brightest.evaluate(*data), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)

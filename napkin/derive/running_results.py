@@ -26,6 +26,7 @@ from napkin.algebra.terms import (
     carrying,
     combined,
     is_count,
+    is_read,
     scaled,
     starting,
     value_at,
@@ -65,6 +66,7 @@ def hold(f: Node, p: int, rescale: Rescale, folding: Folding, stem: str) -> Node
         _refuse_unseen(f, old, folding)
         _refuse_small(p, [nodes[s] for s in rescale.divisors], folding)
     _refuse_undefined(p, old, folding)
+    _refuse_read(p, old, folding)
     if len(rescale.basis) > 1:
         refuse_far(f, p, rescale, folding)
     start = rescale.start([_choices(r, p, folding, rescale.exponential) for r in old])
@@ -243,6 +245,18 @@ def _refuse_undefined(p: int, results: Sequence[Node], folding: Folding) -> None
                 far_off = "go far: its divisor may change sign"
                 why = "have no value" if record.arity == 1 else far_off
                 raise NotSeparable("sum", f"{n.op} of a result so far may {why}")
+
+
+def _refuse_read(p: int, results: Sequence[Node], folding: Folding) -> None:
+    """Refuse results that are read from memory at positions so far: each chunk would read again.
+
+    Raises:
+        NotSeparable: there is such a result.
+    """
+    own = {state.leaf("new") for state in folding.states[p]}
+    for n in postorder(folding.current(r, p) for r in results):
+        if is_read(n) and not own.isdisjoint(postorder(n.args)):
+            raise NotSeparable("sum", "it is by what is read at a position so far")
 
 
 def _tests(terms: Iterable[Node], folding: Folding) -> Iterator[Node]:

@@ -94,8 +94,10 @@ def _using(
     table: Mapping[Node, Node], roots: Iterable[Node], but: Iterable[Node] = ()
 ) -> dict[Node, Node]:
     """The terms under `roots` with each masked node of `table` in place of its plain form; the
-    nodes of `but` stay as they are."""
-    roots, given = tuple(roots), {n: n for n in but}
+    nodes of `but` stay as they are, and so do readings at computed positions: what has positions
+    of two forms is read twice."""
+    roots = tuple(roots)
+    given = {n: n for n in (*but, *(n for n in postorder(roots) if is_read(n) and n.args))}
     if not table or table.keys().isdisjoint(postorder(roots, given)):
         return {n: n for n in roots}
     kept = set(table.values())

@@ -246,3 +246,14 @@ def test_a_row_that_a_pass_found_is_read_once(forced: Callable[..., Plan]) -> No
     plan = forced(at_the_second, {"x": 11, "h": 3}, "x", passes=2)
     verdict = plan.check(sizes={"x": 11, "h": 3}, resources=False)
     assert verdict.ok, str(verdict)
+
+
+@nk.diagram("b p, b p -> p", sizes={"b": 40, "p": 7})
+def found_twice(X, Y):
+    """A position of X where it is largest beside what Y has where X is least."""
+    t = nk.take(Y, b=nk.argmin(X, over="b"))
+    return nk.take(X, b=nk.argmax(X * t, over="b")) * t
+
+
+def test_a_row_that_is_read_in_a_masked_tile_and_beside_it_is_read_once() -> None:
+    nk.derive(found_twice, dtype="fp32").check().raise_if_wrong()

@@ -16,7 +16,7 @@ import numpy as np
 
 from napkin.check.gradient_slopes import Autograd, check_gradient, derivative_rows, results
 from napkin.check.inputs import Given, given
-from napkin.check.overflow import overflow
+from napkin.check.overflow import largest_under, overflow
 from napkin.check.rounding import roundings
 from napkin.check.verdict_rows import CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.diagram.diagram import Diagram
@@ -46,6 +46,10 @@ the four instructions for `napkin.algebra.contraction.EXACT_SUM` of them keeps 1
 
 HALF_STEP = {"fp32": 2**-24, "fp16": 2**-11, "bf16": 2**-8, "fp8": 2**-4}
 """Largest relative error of one rounding to each type."""
+
+CANCELLED = 2.0**-46, 0.01
+"""A result is 0 but for rounding where it is 0, or moving its inputs by so much of their size, some
+hundred roundings of float64, moves it by so much of its own."""
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
@@ -220,12 +224,25 @@ class _Found:
             limit = 0.0 if rounds_nothing(o.node) else max(TOLERANCE[t] for t in types)
             error = close_to(found, self.wanted[i], storage_type(o.node, plan.dtype))
             step = max(HALF_STEP[t] for t in types)
-            moves = self._moves(i, step) if limit < error < math.inf else 0.0
-            past = ""
+            moves, terms, past = 0.0, 0.0, ""
+            if limit < error < math.inf:
+                moves = self._moves(i, step)
+                if o.node.kind == "real" and self._cancels(i):
+                    on = self.exact, self.case.sizes, self.scalars
+                    terms = largest_under(diagram, i, *on)
+                    gap = np.linalg.norm((found - self.wanted[i])[np.isfinite(found)])
+                    error = float(gap / (terms * math.sqrt(found.size))) if terms else error
             if not error <= limit:
                 whole = math.isfinite(error)
                 past = overflow(diagram, self.exact, self.case.sizes, self.scalars, whole=whole)
-            yield ValueRow(self._called(self.case.name), o.name, error, limit, moves, past)
+            yield ValueRow(
+                self._called(self.case.name), o.name, error, limit, moves, past, terms=terms
+            )
+
+    def _cancels(self, i: int) -> bool:
+        """Whether an output is 0 but for rounding."""
+        step, part = CANCELLED
+        return not self.wanted[i].any() or self._moves(i, step) > part
 
     def _moves(self, i: int, step: float) -> float:
         """How far an output moves, by norm, if each value of every input moves by up to `step` of

@@ -23,6 +23,9 @@ class ValueRow:
             and changes no verdict.
         overflow: the array of the reference that passes what kernels compute in, where the error
             passes the tolerance: it is neither right nor wrong then, and the row does not hold.
+        undefined: why no derivative is known that a gradient could be compared with.
+        terms: of an output that is 0 but for rounding, the largest number that it is computed of:
+            its error is relative to that. 0 of others.
     """
 
     case: str
@@ -32,6 +35,7 @@ class ValueRow:
     moves: float = 0.0
     overflow: str = ""
     undefined: str = ""
+    terms: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -45,6 +49,9 @@ class ValueRow:
             return f"OVERFLOW: {self.overflow}; give inputs or ranges"
         if self.undefined:
             return f"UNDEFINED: {self.undefined}; give inputs or ranges"
+        if self.terms:
+            of = f", of terms up to {self.terms:.1e}: the output is 0 but for rounding"
+            return ("ok" if self.ok else "WRONG") + of
         moves = f"; rounding its inputs alone moves it by {self.moves:.1e}" if self.moves else ""
         return ("ok" if self.ok else "WRONG") + moves
 

@@ -52,6 +52,30 @@ def test_what_is_wrong_stays_wrong() -> None:
     assert row.relative_error > 2 * row.moves > 0
 
 
+@nk.diagram("a b -> a", sizes={"a": 5, "b": 31})
+def deviations(X):
+    """0 but for rounding."""
+    return nk.reduce(X - nk.reduce(X, "mean", over="b"), "sum", over="b")
+
+
+def test_a_result_that_is_0_but_for_rounding_is_held_to_what_cancels() -> None:
+    plan = nk.derive(deviations, dtype="fp32")
+    found = check(plan, sizes=deviations.sizes, resources=False)
+    (row,) = found.values
+    assert found.ok
+    assert 2 < row.terms < 10
+    assert f"of terms up to {row.terms:.1e}: the output is 0 but for rounding" in str(found)
+
+    @nk.diagram("a b -> a", sizes=deviations.sizes)
+    def sums(X):
+        return nk.reduce(X, "sum", over="b")
+
+    other = nk.derive(sums, dtype="fp32")
+    wrong = check(replace(other, diagram=deviations), sizes=deviations.sizes, resources=False)
+    assert not wrong.ok
+    assert "WRONG, of terms up to" in str(wrong)
+
+
 def test_where_the_compiler_fails_elsewhere_other_warps_are_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,6 +20,7 @@ import scarce
 import stepped
 import windowed
 from drawing import (
+    AFTERWARDS,
     ENDS,
     FAR,
     FOUND,
@@ -114,6 +115,9 @@ PAIRED = FEWEST | {far.paired: 60}
 LOCATED = PAIRED | {readings.found: 60, compounds.slots: 40, moves.cast: 20}
 """Of seeds from `FOUND` on instead."""
 
+FOLLOWED = LOCATED | {readings.found: 300}
+"""Of seeds from `AFTERWARDS` on instead."""
+
 ELSE = ("größe", "café", "μέσος", "сумма", "_ß1")
 """Names in other letters, which a kernel has in its own."""
 
@@ -128,6 +132,8 @@ def _named(made: Program, d: Drawing) -> Program:
 
 
 def _first(seed: int) -> Mapping[Callable[[Drawing], object], int]:
+    if seed >= AFTERWARDS:
+        return FOLLOWED
     if seed >= SCARCE:
         return LOCATED if seed >= FOUND else PAIRED if seed >= SOLVED else FEWEST
     if seed >= FAR:

@@ -94,13 +94,16 @@ SOLVED = 120_000_000
 FOUND = 145_000_000
 """The first seed that often reads what was computed at positions that are found."""
 
+AFTERWARDS = 150_000_000
+"""The first seed that computes with what it read there beside all of an array along that axis."""
+
 ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats, up to
 `SCARCE`."""
 
 BEGINS = sorted((
     MORE, NEWEST, RARE, RESUMED, KINDS, STEPPED, SEVERAL, FAR, WINDOWED, MEANS, SHARED, SCARCE,
-    SOLVED, FOUND, ENDS,
+    SOLVED, FOUND, AFTERWARDS, ENDS,
 ))  # fmt: skip
 """The first seed of every kind of programs."""
 

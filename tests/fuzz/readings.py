@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drawing import Drawing, Rejected
+from drawing import AFTERWARDS, Drawing, Rejected
 from programs import Ref
 
 
@@ -62,7 +62,28 @@ def found(d: Drawing, x: Ref | None = None, over: str = "") -> Ref:
     others = [a for a in d.axes if a != over]
     of = x if d.chance(0.4) else d.input((over, *d.some(others, 0, 1)))
     at = d.step(d.rng.choice(("argmax", "argmin")), of, over=over, public=False)
-    return d.step("take", x, at, over=over)
+    y = d.step("take", x, at, over=over)
+    return (
+        compared(d, d.input((over, *d.some(others, 0, 1))), y, over) if d.seed >= AFTERWARDS else y
+    )
+
+
+def compared(d: Drawing, x: Ref, y: Ref, over: str) -> Ref:
+    """What was read at a position that was found, beside all of an array along the same axis: in
+    what is read where that is largest, in sums, or at each position."""
+    for _ in range(d.rng.choice((0, 1, 1, 2))):
+        z = d.step(d.rng.choice(("mul", "sub")), x, y)
+        way = d.rng.choice(("found", "found", "softmax", "sum", "each"))
+        if way == "found":
+            at = d.step(d.rng.choice(("argmax", "argmin")), z, over=over, public=False)
+            z = d.step("take", d.rng.choice((x, z)), at, over=over)
+        elif way == "softmax":
+            weights = d.step("softmax", z, over=over)
+            z = d.step("sum", d.step("mul", weights, x), over=over)
+        elif way == "sum":
+            z = d.step(d.rng.choice(("sum", "max", "logsumexp")), z, over=over)
+        y = d.step("mul", z, y) if d.chance(0.5) else z
+    return y
 
 
 def window(d: Drawing, x: Ref, along: str = "") -> Ref:

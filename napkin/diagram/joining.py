@@ -65,9 +65,8 @@ def check_axes(first: Interface, second: Interface) -> None:
 
 def _axis(d: Interface, axis: str, between: Sequence[str]) -> str:
     """What an axis is in a diagram, in words."""
-    same = d.same_size
     for a in between:
-        if same.get(a, a) == same.get(axis, axis):
+        if d.sized_as(a) == d.sized_as(axis):
             return f"{a} under another name"
     for s in d.slides:
         if axis == s.out:

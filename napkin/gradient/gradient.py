@@ -81,8 +81,8 @@ def backward(f: Diagram, wrt: str | Iterable[str] | None = None) -> Backward:
         doc=f"The gradient of {f.name}.",
     )
     said = {a: c for a, c in f.counted.items() if a in made.axes}
-    same, firsts = f.same_size, dict[str, str]()
-    pairs = ((firsts.setdefault(same.get(a, a), a), a) for a in made.axes)
+    firsts = dict[str, str]()
+    pairs = ((firsts.setdefault(f.sized_as(a), a), a) for a in made.axes)
     alike = tuple((first, a) for first, a in pairs if first != a)
     sizes = {a: n for a, n in f.sizes.items() if a in made.axes}
     made = replace(made, sizes=sizes, said=said, alike=alike)

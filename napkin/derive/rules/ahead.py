@@ -27,7 +27,7 @@ from napkin.diagram.interface import Output
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.infer import along, joined, pointwise, renamed
 from napkin.ir.names import numbered
-from napkin.ir.node import Node, factors, inside_sums, names_of, number, over, postorder
+from napkin.ir.node import Node, built_on, factors, inside_sums, names_of, number, over, postorder
 from napkin.ir.rewrite import rewrite
 from napkin.ir.storage import leaf
 
@@ -188,20 +188,12 @@ class _Ahead:
 
     def pairing_of(self, roots: Iterable[Node]) -> set[Node]:
         """The terms that are computed of pairs of positions."""
-        found = set[Node]()
-        for n in postorder(roots):
-            if len(self._positions(n)) > 1 or not found.isdisjoint(n.args):
-                found.add(n)
-        return found
+        return built_on(postorder(roots), lambda n: len(self._positions(n)) > 1)
 
     @cached_property
     def states(self) -> set[Node]:
         """The terms that are computed of states."""
-        found = set[Node]()
-        for n in postorder(self.roots):
-            if n.op == "state" or not found.isdisjoint(n.args):
-                found.add(n)
-        return found
+        return built_on(postorder(self.roots), lambda n: n.op == "state")
 
     @cached_property
     def linear(self) -> Mapping[Node, Linear]:

@@ -76,6 +76,11 @@ class Interface:
         return tuple(o.node for o in self.outputs)
 
     @property
+    def input_names(self) -> list[str]:
+        """What the inputs are called, in the order of the call."""
+        return [str(n.params[0]) for n in self.inputs]
+
+    @property
     def axes(self) -> tuple[str, ...]:
         """Every axis of the diagram, in order of first appearance."""
         every = [a for n in self.inputs for a in n.axes]

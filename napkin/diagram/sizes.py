@@ -140,7 +140,7 @@ def check_count(diagram: Interface, given: Sized) -> None:
     if len(given) != len(diagram.inputs):
         raise InputError(
             f"{diagram.name} takes {len(diagram.inputs)} arrays "
-            f"({', '.join(str(n.params[0]) for n in diagram.inputs)}), not {len(given)}"
+            f"({', '.join(diagram.input_names)}), not {len(given)}"
         )
 
 

@@ -76,7 +76,7 @@ def keepable(f: Diagram, back: Backward) -> list[Keepable]:
 
 def _interface(f: Diagram) -> list[str]:
     """The names of what a diagram takes and gives."""
-    return [*(str(n.params[0]) for n in f.inputs), *f.scalars, *(o.name for o in f.outputs)]
+    return [*f.input_names, *f.scalars, *(o.name for o in f.outputs)]
 
 
 def _at_ends(

@@ -44,7 +44,7 @@ class Launcher:
         kernels = re.findall(r"^def (\w+)\(", plan.source + plan.warpgroups, flags=re.MULTILINE)
         self.taken = {*dir(builtins), *GLUON_NAMES, *kernels, *_IMPORTED, *RESERVED}
         self.function = self._fresh("run")
-        self.inputs = {str(n.params[0]): n for n in self.diagram.inputs}
+        self.inputs = dict(zip(self.diagram.input_names, self.diagram.inputs, strict=True))
         tensors = [*self.inputs, *self.diagram.scalars, *(t.name for t in self.recipe.stored)]
         self.names = {name: self._fresh(name) for name in dict.fromkeys(tensors)}
         self.sizes: dict[str, str] = {}

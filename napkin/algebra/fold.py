@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from napkin.ir.node import Kind, Node, node, postorder
+from napkin.ir.node import Kind, Node, node, over, postorder
 
 Tag = Literal["old", "new", "left", "right"]
 
@@ -185,6 +185,10 @@ class Stream:
     def carried(self, axes: Iterable[str]) -> bool:
         """Whether an array with these axes differs from chunk to chunk."""
         return any(a in self.axes for a in axes)
+
+    def moves(self, n: Node) -> bool:
+        """Whether a term changes from chunk to chunk, whatever it is computed of."""
+        return n.op == "state" or self.carried((*n.axes, *over(n)))
 
     @property
     def states(self) -> tuple[State, ...]:

@@ -102,11 +102,16 @@ def _one_by_one(
         here = {axis: where[i : i + 1]}
         states, emitted = advance(step, states, inside, here, sizes, scalars, box)
         pieces.append(emitted)
-    emits = [
-        np.concatenate([p[k] for p in pieces], axis=e.node.axes.index(axis))
-        for k, e in enumerate(step.emits)
+    return states, _whole(step, pieces, axis)
+
+
+def _whole(step: Pass, pieces: Sequence[Sequence[Array]], axis: str) -> list[Array]:
+    """What a pass emits along an axis, of what it emits on consecutive pieces; the last where that
+    does not carry the axis."""
+    return [
+        np.concatenate(each, axis=e.node.axes.index(axis)) if axis in e.node.axes else each[-1]
+        for e, *each in zip(step.emits, *pieces, strict=True)
     ]
-    return states, emits
 
 
 def _as_state(value: Array, term: Node, like: Array, s: State) -> Array:
@@ -141,12 +146,8 @@ def folded(
         found = [n for n, needed in needs.items() if needed <= known.keys()]
         known |= zip(found, evaluate(found, known, sizes, scalars), strict=True)
         finals |= states
-        for i, e in enumerate(step.emits):
-            whole = [p[i] for p in pieces]
-            if stream.axes[0] in e.node.axes:
-                at = e.node.axes.index(stream.axes[0])
-                whole = [np.concatenate(whole, axis=at)]
-            outputs[e.output] = whole[-1]
+        whole = _whole(step, pieces, stream.axes[0])
+        outputs |= {e.output: value for e, value in zip(step.emits, whole, strict=True)}
     return finals, outputs | finished(stream, finals, known, sizes, scalars)
 
 

@@ -141,6 +141,11 @@ class Point:
                 bind[n] = np.where(np.abs(value) > HUGE, np.nan, value)
         return evaluate(roots, bind, sizes, scalars, box)
 
+    def bound(self, terms: Iterable[Node]) -> dict[Node, Array]:
+        """Terms, each once, with their values."""
+        known = list(dict.fromkeys(terms))
+        return dict(zip(known, self.values(known), strict=True))
+
     def _rounded(self, n: Node, bind: dict[Node, Array], *known: Any) -> list[Array]:
         """The arguments of a steep operator, each moved by a rounding of the largest number that it
         is computed from: a score less the maximum is as uncertain as the score."""

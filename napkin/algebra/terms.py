@@ -9,7 +9,7 @@ import numpy as np
 
 from napkin.ir.evaluate import evaluate
 from napkin.ir.infer import joined, pointwise
-from napkin.ir.node import Node, factors, number, ones, over, postorder
+from napkin.ir.node import Node, factors, number, ones, over, postorder, preorder
 from napkin.ir.operators import POINTWISE, REDUCTIONS, RELATIONS
 from napkin.ir.rewrite import substitute
 from napkin.ir.sliding import taps
@@ -130,14 +130,12 @@ def multiplies(n: Node, parts: Iterable[Node]) -> bool:
 
 def _taps(parts: Iterable[Node], among: Set[str]) -> set[str]:
     """The axes among some that are taps of windows that `parts` read and that share positions."""
-    found, seen, stack = set[str](), set[Node](), list(parts)
-    while stack:
-        n = stack.pop()
-        if n not in seen and among & set(n.axes):
-            seen.add(n)
-            found |= taps(n) if is_read(n) else set()
-            stack.extend(n.args)
-    return found
+
+    def near(n: Node) -> bool:
+        return not among.isdisjoint(n.axes)
+
+    read = (n for n in preorder(parts, near) if near(n) and is_read(n))
+    return {tap for n in read for tap in taps(n)}
 
 
 def is_operand(n: Node, parts: Iterable[Node] = ()) -> bool:

@@ -111,7 +111,7 @@ def derivative_rows(
     names = [by[o.name] for o in made.outputs]  # of the inputs by which it is taken
     every = results(made, [*at.arrays, *at.cotangents])
     gradients = dict(zip(names, every, strict=True))
-    places = {str(n.params[0]): i for i, n in enumerate(f.inputs)}
+    places = {name: i for i, name in enumerate(f.input_names)}
     rows = [_beside_differences(at, places[name], g, rng) for name, g in gradients.items()]
     if autograd is None:
         return rows, ["torch is not installed: gradients are compared with differences alone"]
@@ -132,10 +132,9 @@ def check_gradient(f: Diagram, made: Diagram) -> None:
     Raises:
         InputError: it has others.
     """
-    inputs, own = ([str(n.params[0]) for n in d.inputs] for d in (made, f))
     cotangents, real = gradient_names(f)
-    known = {*real.values()}
-    if inputs != [*own, *cotangents.values()] or not {o.name for o in made.outputs} <= known:
+    inputs, outputs = [*f.input_names, *cotangents.values()], {*real.values()}
+    if made.input_names != inputs or not {o.name for o in made.outputs} <= outputs:
         raise InputError(
             f"{made.name} is no gradient of {f.name}; derive the plan of nk.gradient({f.name})"
         )

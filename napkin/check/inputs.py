@@ -68,7 +68,7 @@ def given(
     for what, of in (("inputs", inputs), ("ranges", ranges)):
         if not isinstance(of, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"{diagram.name}: {what}={of!r} is no dictionary from names of inputs")
-    leaves = {str(n.params[0]): n for n in diagram.inputs}
+    leaves = dict(zip(diagram.input_names, diagram.inputs, strict=True))
     for name in (*(inputs or {}), *(ranges or {})):
         check_known(name, leaves, f"{diagram.name} has no input {name!r}")
         if name in (inputs or {}) and name in (ranges or {}):

@@ -9,6 +9,7 @@ and again what L2 no longer has when later groups come to it.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -125,11 +126,8 @@ class CacheTraffic:
         high = low + 1
         while self._live(high * self.wave) <= self.l2:
             low, high = high, 2 * high
-        while high - low > 1:
-            half = (low + high) // 2
-            fits = self._live(half * self.wave) <= self.l2
-            low, high = (half, high) if fits else (low, half)
-        return low
+        later = range(low + 1, high)
+        return low + bisect_right(later, self.l2, key=lambda n: self._live(n * self.wave))
 
     def _live(self, groups: int) -> float:
         """Bytes that so many groups, one after another, read of all tensors."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 from napkin.algebra.contraction import EXACT_SUM, MIN_DOT, Contraction
 from napkin.algebra.terms import is_operand, is_read
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.ir.node import LEAVES, REDUCTIONS, Node, inside_sums, over, postorder
+from napkin.ir.node import LEAVES, REDUCTIONS, Node, built_on, inside_sums, over, postorder
 from napkin.ir.sliding import slides
 from napkin.ir.storage import own_type
 from napkin.ir.types import stored_bytes
@@ -151,24 +151,15 @@ def _across(kernel: Kernel) -> Iterator[tuple[list[Node], list[Node]]]:
     for roots, looped in (*blocks, ([e.node for e in s.tails], False)):
         inside = inside_sums(roots)
         order = [n for n in postorder(roots) if n not in inside]
-        first = [n for n in order if n.op == "state" or s.carried((*n.axes, *over(n)))]
-        moves = _behind(first, order) if looped else {*order}
+        moves = built_on(order, s.moves) if looped else {*order}
         reads = {n: [a for a in read_by(n, inside) if _is_array(a)] for n in order}
         stay = dict.fromkeys(a for n in order if n in moves for a in reads[n] if a not in moves)
         for r in (n for n in order if n.op in REDUCTIONS and n in moves):
-            later, below = _behind([r], order), {*filter(_is_array, postorder(r.args))} - {*stay}
+            later = built_on(order, {r}.__contains__)
+            below = {*filter(_is_array, postorder(r.args))} - {*stay}
             after = [n for n in order if n in later and n is not r]
             wanted = dict.fromkeys(a for n in after for a in reads[n] if a not in {*later, *stay})
             yield [*stay], [a for a in wanted if not below.isdisjoint(postorder([a]))]
-
-
-def _behind(first: Collection[Node], order: Iterable[Node]) -> set[Node]:
-    """Terms, and all that are computed of them."""
-    found = {*first}
-    for n in order:
-        if not found.isdisjoint(n.args):
-            found.add(n)
-    return found
 
 
 def read_by(n: Node, inside: Collection[Node]) -> Iterator[Node]:

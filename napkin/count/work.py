@@ -18,7 +18,7 @@ from napkin.count.split_axes import plain
 from napkin.count.traffic import tile_symbol
 from napkin.derive.kernel import Kernel
 from napkin.ir.key_sets import query_axes
-from napkin.ir.node import REDUCTIONS, Node, inside_sums, over, postorder
+from napkin.ir.node import REDUCTIONS, Node, built_on, inside_sums, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.operators.record import Operator
 from napkin.ir.storage import own_type
@@ -147,7 +147,7 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
         inside = inside_sums(roots)
         # Addresses are not counted, whatever they are computed from.
         reads = {n for n in postorder(roots) if is_read(n)}
-        other, moving = reads - _converted(kernel), _moving(roots, kernel)
+        other, moving = reads - _converted(kernel), built_on(postorder(roots), s.moves)
         for n in postorder(roots, reads):
             if n in other or n.constant or n in inside or n in once:
                 continue
@@ -165,16 +165,6 @@ def _converted(kernel: Kernel) -> frozenset[Node]:
     computed = [p for c in kernel.products for p in c.parts if not is_operand(p, c.parts)]
     stop = {n for n in postorder(computed) if is_read(n)}
     return frozenset(n for n in postorder(computed, stop) if is_read(n) and own_type(n))
-
-
-def _moving(roots: Iterable[Node], kernel: Kernel) -> set[Node]:
-    """The terms that change from chunk to chunk."""
-    out = set[Node]()
-    for n in postorder(roots):
-        here = n.op == "state" or kernel.stream.carried((*n.axes, *over(n)))
-        if here or not out.isdisjoint(n.args):
-            out.add(n)
-    return out
 
 
 def _counts(n: Node, kernel: Kernel, streamed: Sequence[str], tail: bool) -> Iterable[Count]:

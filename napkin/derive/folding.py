@@ -25,7 +25,7 @@ from napkin.derive.rules.solve import by_pairs
 from napkin.derive.scans import CARRIED, on_chunk
 from napkin.ir.infer import along, rebuilt
 from napkin.ir.names import numbered
-from napkin.ir.node import FLOOR, REDUCTIONS, Node, over, postorder
+from napkin.ir.node import FLOOR, REDUCTIONS, Node, built_on, over, postorder
 from napkin.ir.rewrite import substitute
 
 
@@ -62,10 +62,7 @@ class Folding:
         self.paired: Mapping[Node, Node] = by_pairs(*asked) if asked else {}
         self.pairs: dict[tuple[Node, int], Scanned] = {}
         self.folds = [n for n in self.order if n.op in REDUCTIONS and self.streamed(over(n))]
-        self.scanning = set[Node]()
-        for n in self.order:
-            if self.scans(n) or not self.scanning.isdisjoint(n.args):
-                self.scanning.add(n)
+        self.scanning = built_on(self.order, self.scans)
         self.states: list[list[State]] = [[] for _ in range(passes)]
         self.carried: dict[tuple[Node, int, float], State] = {}
         self.pass_of: dict[Node, int] = {}

@@ -174,14 +174,9 @@ class Kernel:
         """The tensors that say which chunks are visited, and are read for nothing else."""
         if self.visits is None:
             return frozenset()
-        keys, todo = self.visits.keys, list(self.terms)
-        seen = set[Node]()
-        while todo:
-            n = todo.pop()
-            if n is not keys and n not in seen:
-                seen.add(n)
-                todo += n.args
-        return frozenset(map(tensor_of, {*leaves([keys])} - seen))
+        keys = self.visits.keys
+        others = preorder(self.terms, lambda n: n is not keys)
+        return frozenset(map(tensor_of, {*leaves([keys])}.difference(others)))
 
     def lacking(self, axes: Iterable[str]) -> tuple[str, ...]:
         """The grouped axes that an array does not carry: each of their groups has it again. What is

@@ -109,7 +109,7 @@ class Diagram(Interface):
         sizes = self.sizes_of([a.shape for a in values])
         opened = expanded(self.roots)
         roots = [opened[n] for n in self.roots]
-        by_name = {str(n.params[0]): v for n, v in zip(self.inputs, values, strict=True)}
+        by_name = dict(zip(self.input_names, values, strict=True))
         bind = {n: by_name[str(n.params[0])] for n in postorder(roots) if n.op == "input"}
         found = evaluate(roots, bind, sizes, self.check_scalars(scalars))
         out = tuple(
@@ -142,7 +142,7 @@ class Diagram(Interface):
                 )
         if not isinstance(into, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"weave into={into!r}: write the inputs in one text, as in into='K V'")
-        known = [str(n.params[0]) for n in self.inputs]
+        known = self.input_names
         chosen = into.replace(",", " ").split() or known
         for name in chosen:
             check_known(
@@ -189,7 +189,7 @@ class Diagram(Interface):
         Raises:
             InputError: there is no such input or storage type, or it holds numbers of another kind.
         """
-        known = {str(n.params[0]): n for n in self.inputs}
+        known = dict(zip(self.input_names, self.inputs, strict=True))
         grown: dict[Node, Node] = {}
         for name, dtype in storage.items():
             check_known(name, known, f"{self.name} has no input {name!r}")

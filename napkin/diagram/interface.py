@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from napkin.diagram.signature import Shape, Signature
 from napkin.ir.key_sets import spec_of
@@ -75,6 +76,11 @@ class Interface:
         return tuple(o.node for o in self.outputs)
 
     @property
+    def input_names(self) -> list[str]:
+        """What the inputs are called, in the order of the call."""
+        return [str(n.params[0]) for n in self.inputs]
+
+    @property
     def axes(self) -> tuple[str, ...]:
         """Every axis of the diagram, in order of first appearance."""
         every = [a for n in self.inputs for a in n.axes]
@@ -115,7 +121,7 @@ class Interface:
                 out.setdefault(s.tap, (window, reason))
         return out
 
-    @property
+    @cached_property
     def same_size(self) -> dict[str, str]:
         """Axes whose size is another axis's, because an array is read under both names."""
         table: dict[str, str] = {}
@@ -131,3 +137,7 @@ class Interface:
             if root(old) != root(new):
                 table[root(new)] = root(old)
         return {axis: root(axis) for axis in table}
+
+    def sized_as(self, axis: str) -> str:
+        """The name that stands for all axes of the size of an axis, as `same_size` has it."""
+        return self.same_size.get(axis, axis)

@@ -36,7 +36,7 @@ def as_input(given: Node, n: Node, name: str) -> Node:
 def check_scalars(first: Interface, second: Interface) -> None:
     """Refuse a scalar of the second of two diagrams in a row whose name says another number in the
     first."""
-    names, what = {str(n.params[0]) for n in first.inputs}, f"{first.name} >> {second.name}"
+    names, what = first.input_names, f"{first.name} >> {second.name}"
     for k, value in second.scalars.items():
         own = first.scalars.get(k, value)
         same = own == value or (math.isnan(own) and math.isnan(value))
@@ -65,9 +65,8 @@ def check_axes(first: Interface, second: Interface) -> None:
 
 def _axis(d: Interface, axis: str, between: Sequence[str]) -> str:
     """What an axis is in a diagram, in words."""
-    same = d.same_size
     for a in between:
-        if same.get(a, a) == same.get(axis, axis):
+        if d.sized_as(a) == d.sized_as(axis):
             return f"{a} under another name"
     for s in d.slides:
         if axis == s.out:
@@ -79,7 +78,7 @@ def _axis(d: Interface, axis: str, between: Sequence[str]) -> str:
 
 def outputs(first: Interface, second: Interface, done: Mapping[Node, Node]) -> tuple[Output, ...]:
     """The outputs of two diagrams in a row, under names that no input or scalar has."""
-    taken = {*(str(n.params[0]) for n in first.inputs), *first.scalars, *second.scalars}
+    taken = {*first.input_names, *first.scalars, *second.scalars}
     own = {o.name for o in second.outputs} - taken
     taken |= own
     found = list[Output]()

@@ -8,9 +8,8 @@ from numbers import Integral
 
 from napkin.diagram.interface import Interface
 from napkin.errors import InputError, check_known
-from napkin.ir.storage import own_type
+from napkin.ir.storage import own_type, packed_axis
 from napkin.ir.taking import spans_of, taken_axes
-from napkin.ir.types import PACKED
 from napkin.ir.windows import Slide
 from napkin.keys.keyset import check_sizes as check_keys
 
@@ -43,11 +42,11 @@ def check_sizes(
     Raises:
         InputError: an axis is unknown or missing, or a size is not a whole number in range.
     """
-    same, out = diagram.same_size, dict[str, int]()
+    of, out = diagram.sized_as, dict[str, int]()
     sizes = by_axis(sizes)
     for axis, value in sizes.items():
         value = _size(diagram, axis, value, 0 if empty else 1)
-        root = same.get(axis, axis)
+        root = of(axis)
         if root in out and out[root] != value:
             for n in diagram.key_sets:
                 check_keys(n, sizes)
@@ -57,19 +56,19 @@ def check_sizes(
                 f"{root}={out[root]}; give one size"
             )
     for axis, (count, reason) in diagram.counted.items():
-        value = out.setdefault(same.get(axis, axis), count)
+        value = out.setdefault(of(axis), count)
         if value != count:
             raise InputError(f"sizes: {axis}={value}, but {reason}")
     settle(diagram, out, diagram.sizes, empty=empty)
     for axis, value in diagram.sizes.items():
-        out.setdefault(same.get(axis, axis), value)
-    missing = [a for a in diagram.axes if same.get(a, a) not in out]
+        out.setdefault(of(axis), value)
+    missing = [a for a in diagram.axes if of(a) not in out]
     if missing and not partial:
         raise InputError(
             f"sizes: {diagram.name} needs a size for {', '.join(missing)}; "
             f"write {','.join(f'{a}=1024' for a in missing)}"
         )
-    found = {a: out[same.get(a, a)] for a in diagram.axes if same.get(a, a) in out}
+    found = {a: out[of(a)] for a in diagram.axes if of(a) in out}
     for n in diagram.key_sets:
         check_keys(n, found)
     _check_readings(diagram, found)
@@ -92,7 +91,7 @@ def _size(diagram: Interface, axis: str, value: object, low: int) -> int:
 def _check_readings(diagram: Interface, sizes: Mapping[str, int]) -> None:
     """Refuse sizes at which half a byte, or a position of an empty axis, would be read."""
     for n in diagram.inputs:
-        last = n.axes[-1] if own_type(n) in PACKED else ""
+        last = packed_axis(n)
         if sizes.get(last, 0) % 2:
             raise InputError(
                 f"sizes: {last}={sizes[last]}, but {n.params[0]} is {own_type(n)}, two values to a "
@@ -141,7 +140,7 @@ def check_count(diagram: Interface, given: Sized) -> None:
     if len(given) != len(diagram.inputs):
         raise InputError(
             f"{diagram.name} takes {len(diagram.inputs)} arrays "
-            f"({', '.join(str(n.params[0]) for n in diagram.inputs)}), not {len(given)}"
+            f"({', '.join(diagram.input_names)}), not {len(given)}"
         )
 
 
@@ -189,9 +188,8 @@ def settle(
     Raises:
         InputError: a given size does not fit.
     """
-    same = diagram.same_size
-    base = {same.get(a, a): n for a, n in defaults.items()}
-    named = [[same.get(a, a) for a in (s.axis, s.out, s.tap)] for s in diagram.slides]
+    base = {diagram.sized_as(a): n for a, n in defaults.items()}
+    named = [[*map(diagram.sized_as, (s.axis, s.out, s.tap))] for s in diagram.slides]
     shortest, made = dict(given), {out for _, out, _ in named}
     fixed = {tap for s, (_, _, tap) in zip(diagram.slides, named, strict=True) if s.span.window}
     # Of windows of windows, the last may be what is given.
@@ -240,8 +238,8 @@ def _settled(
 
 def _check_windows(diagram: Interface, s: Slide, length: int, taps: int, empty: bool) -> None:
     """Refuse an axis that is shorter than a window, or has not the windows that it is said to."""
-    windows, same = s.count(length, taps), diagram.same_size
-    if same.get(s.axis, s.axis) == same.get(s.out, s.out) and windows != length:
+    windows = s.count(length, taps)
+    if diagram.sized_as(s.axis) == diagram.sized_as(s.out) and windows != length:
         raise InputError(
             f"sizes: {diagram.name} reads {s}, and {s.out} is {s.axis} under another name, but "
             f"with {s.axis}={length} and {s.tap}={taps} there are {windows} windows; pad by "

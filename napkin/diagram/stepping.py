@@ -25,6 +25,7 @@ from napkin.ir.node import (
     Node,
     Pairs,
     Steps,
+    built_on,
     names_of,
     node,
     number,
@@ -141,11 +142,7 @@ def _grown(state: State, made: Node, axis: str) -> State:
 
 def _moved(made: Sequence[Node], leaves: Sequence[Node]) -> set[Node]:
     """The terms that are computed from the states."""
-    found = set(leaves)
-    for n in postorder(made):
-        if not found.isdisjoint(n.args):
-            found.add(n)
-    return found
+    return built_on(postorder(made), {*leaves}.__contains__)
 
 
 def _check(made: Sequence[Node], moved: set[Node], names: Mapping[Node, str], axis: str) -> None:

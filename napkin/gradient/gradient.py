@@ -81,8 +81,8 @@ def backward(f: Diagram, wrt: str | Iterable[str] | None = None) -> Backward:
         doc=f"The gradient of {f.name}.",
     )
     said = {a: c for a, c in f.counted.items() if a in made.axes}
-    same, firsts = f.same_size, dict[str, str]()
-    pairs = ((firsts.setdefault(same.get(a, a), a), a) for a in made.axes)
+    firsts = dict[str, str]()
+    pairs = ((firsts.setdefault(f.sized_as(a), a), a) for a in made.axes)
     alike = tuple((first, a) for first, a in pairs if first != a)
     sizes = {a: n for a, n in f.sizes.items() if a in made.axes}
     made = replace(made, sizes=sizes, said=said, alike=alike)
@@ -123,7 +123,7 @@ def transposed(
 
 def _wanted(f: Diagram, wrt: str | Iterable[str] | None) -> dict[str, Node]:
     """The inputs that are asked for, by name."""
-    known = {str(n.params[0]): n for n in f.inputs}
+    known = dict(zip(f.input_names, f.inputs, strict=True))
     real = [name for name, n in known.items() if n.kind == "real"]
     if wrt is None:
         names = real
@@ -158,9 +158,9 @@ def _wanted(f: Diagram, wrt: str | Iterable[str] | None) -> dict[str, Node]:
 def gradient_names(f: Diagram) -> tuple[dict[str, str], dict[str, str]]:
     """What the cotangents of outputs and the gradients by inputs are called in the gradient of a
     diagram, by the names of these: as in a gradient of a gradient, one may be taken already."""
-    taken = {*(str(n.params[0]) for n in f.inputs), *f.scalars}
+    taken = {*f.input_names, *f.scalars}
     found = dict[str, str](), dict[str, str]()
-    ends = ([(o.name, o.node) for o in f.outputs], [(str(n.params[0]), n) for n in f.inputs])
+    ends = ([(o.name, o.node) for o in f.outputs], zip(f.input_names, f.inputs, strict=True))
     for names, each in zip(found, ends, strict=True):
         for name in (name for name, n in each if n.kind == "real"):
             names[name] = numbered(f"d{name}", taken)

@@ -65,10 +65,7 @@ def lengths(f: Interface) -> Callable[[str], Node]:
     A gradient may read no array in windows, or under another name, where the diagram does; the
     sizes of such axes are then written with those of the inputs' axes.
     """
-    same, found = f.same_size, dict[str, Node]()
-
-    def root(axis: str) -> str:
-        return same.get(axis, axis)
+    root, found = f.sized_as, dict[str, Node]()
 
     def of(axis: str) -> Node:
         return found.get(root(axis), length(axis))

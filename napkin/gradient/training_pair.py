@@ -16,7 +16,7 @@ from napkin.gradient.gradient import Backward, by_rows
 from napkin.ir.infer import pointwise
 from napkin.ir.listing import assign_names
 from napkin.ir.names import numbered
-from napkin.ir.node import COMPOSITES, REDUCTIONS, SCANS, Node, postorder, readers
+from napkin.ir.node import COMPOSITES, REDUCTIONS, SCANS, Node, built_on, postorder, readers
 from napkin.ir.operators import POINTWISE
 from napkin.ir.operators.logic import RELATIONS
 from napkin.ir.rewrite import rewrite, substitute
@@ -56,10 +56,7 @@ def keepable(f: Diagram, back: Backward) -> list[Keepable]:
     made = back.diagram
     given = set(made.inputs[len(f.inputs) :])
     order = list(postorder(made.roots))
-    after = set[Node]()  # what is computed of a cotangent
-    for n in order:
-        if n in given or any(a in after for a in n.args):
-            after.add(n)
+    after = built_on(order, given.__contains__)  # what is computed of a cotangent
     met = {a for n in order if n in after for a in n.args}
     own = {n for n in back.images.values()}
     results = _results(f)
@@ -79,7 +76,7 @@ def keepable(f: Diagram, back: Backward) -> list[Keepable]:
 
 def _interface(f: Diagram) -> list[str]:
     """The names of what a diagram takes and gives."""
-    return [*(str(n.params[0]) for n in f.inputs), *f.scalars, *(o.name for o in f.outputs)]
+    return [*f.input_names, *f.scalars, *(o.name for o in f.outputs)]
 
 
 def _at_ends(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from napkin.ir.infer import pointwise
-from napkin.ir.node import Node, number, over, postorder
+from napkin.ir.node import Node, built_on, number, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.sliding import slide_of, within
 from napkin.ir.taking import own_axes, spans_of, take, taken_axes
@@ -33,10 +33,7 @@ def places_of(n: Node, positions: Sequence[Node] = ()) -> Places:
 
 def behind(table: Node, places: Places) -> Node:
     """`table` read at `places`, as takes of what lies in memory."""
-    computed: set[Node] = set()
-    for n in postorder([table]):
-        if over(n) or any(a in computed for a in n.args):
-            computed.add(n)
+    computed = built_on(postorder([table]), lambda n: bool(over(n)))
     whole = {n for n in postorder([table]) if n.op not in POINTWISE or n in computed}
     done: dict[Node, Node] = {}
     for n in postorder([table], whole):

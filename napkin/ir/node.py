@@ -358,6 +358,15 @@ def readers(order: Iterable[Node]) -> dict[Node, set[Node]]:
     return found
 
 
+def built_on(order: Iterable[Node], first: Callable[[Node], bool]) -> set[Node]:
+    """Of terms that come after their arguments, the `first`, and all that are computed of them."""
+    found = set[Node]()
+    for n in order:
+        if first(n) or not found.isdisjoint(n.args):
+            found.add(n)
+    return found
+
+
 def inside_sums(roots: Iterable[Node]) -> set[Node]:
     """Products that exist only within a contraction: no array ever holds them."""
     roots = tuple(roots)

@@ -10,7 +10,7 @@ from typing import cast
 
 from napkin.algebra.terms import is_read
 from napkin.ir.key_sets import member
-from napkin.ir.node import REDUCTIONS, Node, in_kind, landings, over, postorder
+from napkin.ir.node import REDUCTIONS, Node, in_kind, landings, over, postorder, preorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import own_type, widens
 from napkin.ir.types import STORAGE
@@ -170,18 +170,16 @@ class Emitter(Block):
         """Whether whole numbers are computed of two terms that both vary along one dimension, or
         fall where another rises: Triton 3.6 takes what divides the first of 8, 7, 6 for a divisor
         of all."""
-        todo, seen = [n], set[Node]()
-        while todo:
-            m = todo.pop()
-            if m in seen or m.kind != "int" or m.op not in POINTWISE:
-                continue
-            seen.add(m)
+
+        def inside(m: Node) -> bool:
+            return m.kind == "int" and m.op in POINTWISE
+
+        for m in filter(inside, preorder([n], inside)):
             if m.op in FALLING and self.program.shape(m.args[-1]):
                 return True
             shapes = [set(self.program.shape(a)) for a in m.args] if m.op in JOINED else []
             if any(a & b for a, b in itertools.combinations(shapes, 2)):
                 return True
-            todo += m.args
         return False
 
     def cast(self, n: Node) -> Expr:

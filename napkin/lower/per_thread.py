@@ -18,7 +18,7 @@ from typing import Any
 from napkin.algebra.fold import State
 from napkin.algebra.terms import is_read
 from napkin.derive.kernel import Kernel
-from napkin.ir.node import REDUCTIONS, SCANS, Node, factors, over, postorder
+from napkin.ir.node import REDUCTIONS, SCANS, Node, built_on, factors, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.taking import read_axes, taken_of
 from napkin.lower.base2 import in_base_two
@@ -80,11 +80,8 @@ def as_seen(program: Program, loop: Loop) -> Program:
 
 def as_joined(program: Program, loop: Loop, join: Join) -> PerThread:
     """The program as a term sees it that joins the lanes' states: only these differ."""
-    differing: set[Node] = set()
-    for n in postorder([join.of]):
-        own = n.op == "state" and n.params[0] in loop.steps and n.params[1] == "left"
-        if own or any(a in differing for a in n.args):
-            differing.add(n)
+    lefts = {("state", x, "left") for x in loop.steps}
+    differing = built_on(postorder([join.of]), lambda n: (n.op, *n.params) in lefts)
     return _per_thread(program, differing)
 
 

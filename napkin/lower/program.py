@@ -16,7 +16,7 @@ from napkin.algebra.contraction import Contraction
 from napkin.algebra.fold import Stream, begins
 from napkin.algebra.known import Known, value_at
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.ir.node import FLIGHT, REDUCTIONS, SCANS, Node, inside_sums, over, postorder
+from napkin.ir.node import FLIGHT, REDUCTIONS, SCANS, Node, built_on, inside_sums, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import packed_axis
 from napkin.keys.visits import Visits
@@ -282,13 +282,12 @@ def moving_terms(program: Program, loop: Loop | None = None) -> frozenset[Node]:
 @lru_cache(maxsize=256)
 def _moving(s: Stream, roots: Sequence[Node], states: Sequence[str] | None) -> frozenset[Node]:
     """Terms under `roots` that change from chunk to chunk, as those of `states` do, or all."""
-    out: set[Node] = set()
-    for n in postorder(roots):
+
+    def here(n: Node) -> bool:
         own = n.op == "state" and (states is None or n.params[0] in states)
-        here = own or n.op == OUTSIDE or s.carried((*n.axes, *over(n)))
-        if here or not out.isdisjoint(n.args):
-            out.add(n)
-    return frozenset(out)
+        return own or n.op == OUTSIDE or s.carried((*n.axes, *over(n)))
+
+    return frozenset(built_on(postorder(roots), here))
 
 
 def visited(seen: Visits) -> list[tuple[int, bool]]:

@@ -161,5 +161,4 @@ def _place(diagram: Diagram, n: Node) -> tuple[int, tuple[str, ...]]:
     while n.op == "rename":
         n = n.args[0]
     _hold(n.op == "input", "its queries, keys or values are computed")
-    named = [str(i.params[0]) for i in diagram.inputs]
-    return named.index(str(n.params[0])), axes
+    return diagram.input_names.index(str(n.params[0])), axes

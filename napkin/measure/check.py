@@ -83,7 +83,7 @@ def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
     counters = Counters(note="not asked for")
     ran = plan.launched
     if command is not None:
-        named = zip((str(n.params[0]) for n in plan.diagram.inputs), tensors, strict=True)
+        named = zip(plan.diagram.input_names, tensors, strict=True)
         needed = decisive(ran)
         counters = counted(ran, command, {t: _host(x) for t, x in named if t in needed})
     about = described()

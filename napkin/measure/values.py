@@ -83,8 +83,7 @@ def poisoned(
             must fit.
     """
     chosen, known, calls = opened(plan, tensors, {}, as_is)
-    inputs = {str(n.params[0]) for n in plan.diagram.inputs}
-    own = [t for name, t in known.items() if name not in inputs]
+    own = [t for name, t in known.items() if name not in plan.diagram.input_names]
     first: dict[str, torch.Tensor] = {}
     repeats = True
     names = {o.name: chosen.tensor_of[o.name] for o in plan.diagram.outputs}

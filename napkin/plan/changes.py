@@ -14,7 +14,7 @@ from napkin.algebra.terms import compared, is_read
 from napkin.algebra.tracer import active
 from napkin.diagram.interface import Output
 from napkin.ir.key_sets import spec_of
-from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder
+from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder, preorder
 from napkin.ir.storage import own_type
 from napkin.plan.frontier import Frontier
 from napkin.plan.pieces import Piece
@@ -82,15 +82,8 @@ def operands(order: Iterable[Node]) -> Iterator[tuple[Node, Node]]:
 def _sees(n: Node, axes: Sequence[str]) -> bool:
     """Whether a term is computed of a key set whose keys lie along one of some axes, at the same
     place."""
-    stack, seen = [n], set[Node]()
-    while stack:
-        m = stack.pop()
-        if m.op == "keys" and not {*axes}.isdisjoint(spec_of(m).keys):
-            return True
-        if m not in seen and (is_pointwise(m) or is_read(m)):
-            seen.add(m)
-            stack += m.args
-    return False
+    found = (m for m in preorder([n], lambda m: is_pointwise(m) or is_read(m)) if m.op == "keys")
+    return any(not {*axes}.isdisjoint(spec_of(m).keys) for m in found)
 
 
 def _may_store(n: Node, frontier: Frontier) -> bool:

@@ -44,7 +44,7 @@ class Launcher:
         kernels = re.findall(r"^def (\w+)\(", plan.source + plan.warpgroups, flags=re.MULTILINE)
         self.taken = {*dir(builtins), *GLUON_NAMES, *kernels, *_IMPORTED, *RESERVED}
         self.function = self._fresh("run")
-        self.inputs = {str(n.params[0]): n for n in self.diagram.inputs}
+        self.inputs = dict(zip(self.diagram.input_names, self.diagram.inputs, strict=True))
         tensors = [*self.inputs, *self.diagram.scalars, *(t.name for t in self.recipe.stored)]
         self.names = {name: self._fresh(name) for name in dict.fromkeys(tensors)}
         self.sizes: dict[str, str] = {}
@@ -99,16 +99,16 @@ class Launcher:
 
     def _sizes(self) -> Iterator[str]:
         """Lines that find the size of each axis, and hold the shapes of the inputs to them."""
-        diagram, sizes = self.diagram, self.sizes
+        diagram, sizes, of = self.diagram, self.sizes, self.diagram.sized_as
         for t in sorted(self.inputs, key=lambda t: packed_axis(self.inputs[t]) != ""):
             yield from self._shape(self.names[t], self.inputs[t])
         given = {a: count for a, (count, _) in diagram.counted.items()}
         for a, size in [*given.items(), *diagram.sizes.items()]:
-            if self._root(a) not in {self._root(s.out) for s in diagram.slides}:
-                sizes.setdefault(self._root(a), str(size))
+            if of(a) not in {of(s.out) for s in diagram.slides}:
+                sizes.setdefault(of(a), str(size))
         for s in diagram.slides:
             yield from self._windows(s)
-        sizes |= {a: sizes[self._root(a)] for a in diagram.axes}
+        sizes |= {a: sizes[of(a)] for a in diagram.axes}
         sizes |= {new: sizes[old] for new, old in self.recipe.same_size.items()}
         sizes |= {a: str(number) for a, number in self.recipe.parts.items()}
         splits = [s for e in self.entries for s in e.splits]
@@ -117,12 +117,9 @@ class Launcher:
             sizes[s.place] = self._fresh(s.place)
             yield f"{sizes[s.place]} = triton.cdiv({sizes[s.axis]}, {s.step})"
 
-    def _root(self, axis: str) -> str:
-        return self.diagram.same_size.get(axis, axis)
-
     def _shape(self, t: str, n: Node) -> Iterator[str]:
         """Lines that take sizes from the shape of an input, and hold it to those known."""
-        axes = [self._root(a) for a in n.axes]
+        axes = [*map(self.diagram.sized_as, n.axes)]
         new = [a for a in dict.fromkeys(axes) if a not in self.sizes]
         self.sizes |= {a: self._fresh(a) for a in new}
         if new:
@@ -138,7 +135,8 @@ class Launcher:
 
     def _windows(self, s: Slide) -> Iterator[str]:
         """The line that counts the windows along an axis."""
-        out, length, taps = self._root(s.out), *(self.sizes[self._root(a)] for a in (s.axis, s.tap))
+        axis, out, tap = map(self.diagram.sized_as, (s.axis, s.out, s.tap))
+        length, taps = self.sizes[axis], self.sizes[tap]
         if out not in self.sizes:
             self.sizes[out] = self._fresh(out)
             taps = f"{s.dilation} * {taps}" if s.dilation > 1 else taps

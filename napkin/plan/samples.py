@@ -14,8 +14,7 @@ from napkin.errors import InputError
 from napkin.ir.key_sets import boxes_of, spec_of
 from napkin.ir.names import underscored
 from napkin.ir.node import Node, postorder
-from napkin.ir.storage import own_type
-from napkin.ir.types import PACKED
+from napkin.ir.storage import packed_axis
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
@@ -89,24 +88,23 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
 def even_pairs(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
     """`sizes` made even along axes along which two values share a byte, and along all of one size
     with such an axis; where windows lie along one, their number fits the axis that they read."""
-    same = diagram.same_size
-    last = [n.axes[-1] for n in diagram.inputs if own_type(n) in PACKED]
-    paired = {same.get(a, a) for a in last}
-    slid = {same.get(s.axis, s.axis) for s in diagram.slides}
+    of = diagram.sized_as
+    paired = {of(a) for a in map(packed_axis, diagram.inputs) if a}
+    slid = {of(s.axis) for s in diagram.slides}
 
     def even(axis: str, size: int) -> int:
         up = axis in slid or size < 2  # a window still fits
         return size + size % 2 * (1 if up else -1) if axis in paired else size
 
-    groups = {same.get(a, a): even(same.get(a, a), n) for a, n in sizes.items()}
-    changed = any(groups[same.get(a, a)] != n for a, n in sizes.items())
+    groups = {of(a): even(of(a), n) for a, n in sizes.items()}
+    changed = any(groups[of(a)] != n for a, n in sizes.items())
     for s in diagram.slides if changed else ():
-        axis, out, tap = (same.get(a, a) for a in (s.axis, s.out, s.tap))
+        axis, out, tap = map(of, (s.axis, s.out, s.tap))
         if out in paired:
             groups[axis] = even(axis, s.least(groups[out], groups[tap]))
         else:
             groups[out] = s.count(groups[axis], groups[tap])
-    return {a: groups[same.get(a, a)] for a in sizes}
+    return {a: groups[of(a)] for a in sizes}
 
 
 def _rows(plan: Plan) -> set[str]:
@@ -131,25 +129,22 @@ def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
 def _one_size(diagram: Diagram, sizes: dict[str, int], most: Mapping[str, int]) -> dict[str, int]:
     """`sizes` with one size for axes that share one, at most `most` where that is not 0, but large
     enough for every key set."""
-    same = diagram.same_size
-    groups: dict[str, int] = {}
+    of, groups = diagram.sized_as, dict[str, int]()
     for a, n in sizes.items():
-        root = same.get(a, a)
-        groups[root] = max(groups.get(root, n), n)
+        groups[of(a)] = max(groups.get(of(a), n), n)
     for a in sizes:
         if whole := most.get(a, 0):
-            groups[same.get(a, a)] = min(groups[same.get(a, a)], whole)
+            groups[of(a)] = min(groups[of(a)], whole)
     for keys in diagram.key_sets:
         for need in spec_of(keys).needs:
-            root = same.get(need.axis, need.axis)
-            groups[root] = max(groups[root], need.least)
+            groups[of(need.axis)] = max(groups[of(need.axis)], need.least)
     for axis, (count, _) in diagram.counted.items():
-        groups[same.get(axis, axis)] = count
+        groups[of(axis)] = count
     for s in reversed(diagram.slides):  # the axis is as long as its windows need
-        axis, out, tap = (same.get(a, a) for a in (s.axis, s.out, s.tap))
+        axis, out, tap = map(of, (s.axis, s.out, s.tap))
         groups[axis] = s.least(groups[out], groups[tap])
         groups[out] = s.count(groups[axis], groups[tap])
-    return {a: groups[same.get(a, a)] for a in sizes}
+    return {a: groups[of(a)] for a in sizes}
 
 
 def _past_windows(
@@ -165,9 +160,7 @@ def _past_windows(
         for a, n in wanted.items():
             if n > sizes[a]:
                 out[a] = max(out[a], _prime_below(n + 1) if prime else n - n % sizes[a])
-    same = f.same_size
-    same_size = {a: [b for b in out if same.get(b, b) == same.get(a, a)] for a in out}
-    return {a: max(out[b] for b in same_size[a]) for a in out}
+    return {a: max(n for b, n in out.items() if f.sized_as(b) == f.sized_as(a)) for a in out}
 
 
 def _reach(keys: Node) -> dict[str, int]:

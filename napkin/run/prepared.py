@@ -69,7 +69,7 @@ def prepare(
         return _Interpreted(
             diagram, recipe, views, sizes, scalars, [shown[t] for t in recipe.results], dtype
         )
-    names = [str(n.params[0]) for n in diagram.inputs]
+    names = diagram.input_names
     seen = [v.of(a) for v, a in zip(views, arrays, strict=True)]
     own = {t: (list(a.shape), list(a.stride())) for t, a in zip(names, seen, strict=True)}
     own |= {t: (list(shape), list(strides)) for t, (shape, strides) in lying.items()}

@@ -11,7 +11,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
 from napkin.diagram.sizes import check_count
 from napkin.errors import InputError
-from napkin.ir.storage import own_type, storage_type
+from napkin.ir.storage import own_type, packed_axis, storage_type
 from napkin.ir.types import PACKED, STORED
 from napkin.run.prepared import DTYPES
 
@@ -23,7 +23,7 @@ def logical_shapes(diagram: Diagram, arrays: Sequence[Any]) -> list[tuple[int, .
     """The shapes of the inputs in values: of bytes that hold two each, twice as many."""
     shapes = [tuple(a.shape) for a in arrays]
     return [
-        (*s[:-1], 2 * s[-1]) if s and own_type(n) in PACKED else s
+        (*s[:-1], 2 * s[-1]) if s and packed_axis(n) else s
         for s, n in zip(shapes, diagram.inputs, strict=False)
     ] + shapes[len(diagram.inputs) :]
 

@@ -13,8 +13,7 @@ from napkin.diagram.fingerprint import fingerprint
 from napkin.diagram.sizes import check_count
 from napkin.errors import InputError
 from napkin.ir.key_sets import query_axes, spec_of
-from napkin.ir.storage import own_type
-from napkin.ir.types import PACKED
+from napkin.ir.storage import packed_axis
 from napkin.machine.machines import Machine
 from napkin.run.launching import loading
 from napkin.run.prepared import Layout, Prepared, prepare
@@ -189,19 +188,16 @@ def size_class(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
     for n in diagram.key_sets:
         keys = spec_of(n).keys
         kept |= {*keys, *query_axes(n)} if len(keys) > 1 else set()
-    same = diagram.same_size
-    roots = {same.get(a, a) for a in kept}
-    last = [n.axes[-1] for n in diagram.inputs if own_type(n) in PACKED]
-    paired = {same.get(a, a) for a in last}
+    of, roots = diagram.sized_as, {*map(diagram.sized_as, kept)}
+    paired = {of(a) for a in map(packed_axis, diagram.inputs) if a}
     windows = {s.out for s in diagram.slides}
-    if paired & {same.get(a, a) for a in windows}:
-        roots |= {same.get(s.axis, s.axis) for s in diagram.slides}
+    if paired & {*map(of, windows)}:
+        roots |= {of(s.axis) for s in diagram.slides}
 
     def rounded(axis: str, size: int) -> int:
-        root = same.get(axis, axis)
-        if root in roots:
+        if of(axis) in roots:
             return max(size, 1)
-        return _rounded(max(size, 2), 1) if root in paired else _rounded(max(size, 1), BITS)
+        return _rounded(max(size, 2), 1) if of(axis) in paired else _rounded(max(size, 1), BITS)
 
-    found = {a: rounded(a, n) for a, n in sizes.items() if same.get(a, a) not in windows}
+    found = {a: rounded(a, n) for a, n in sizes.items() if of(a) not in windows}
     return diagram.check_sizes(found)

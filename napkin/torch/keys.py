@@ -90,9 +90,8 @@ def _anew(key: str) -> Function:
 def _mapped(places: str, inner: str) -> Function:
     """A function mapped over some of its inputs: weaved, in the words of diagrams."""
     diagram = called(inner).diagram
-    names = [str(n.params[0]) for n in diagram.inputs]
     axis = next(a for a in map("v{}".format, itertools.count()) if a not in diagram.axes)
-    over = " ".join(names[i] for i in _numbers(places))
+    over = " ".join(diagram.input_names[i] for i in _numbers(places))
     made = diagram.weave(axis, over)
     return Function(made, key_of("mapped", places, inner), called(inner).reads)
 
@@ -102,9 +101,8 @@ def _gradient(places: str, inner: str) -> Function:
     others, or the same, that are kept. Equal gradients are one output."""
     diagram = called(inner).diagram
     wanted, counted, kept = map(_numbers, places.split("/"))
-    names = [str(n.params[0]) for n in diagram.inputs]
     seen = replace(diagram, outputs=tuple(diagram.outputs[i] for i in counted))
-    back = backward(seen, [names[i] for i in wanted])
+    back = backward(seen, [diagram.input_names[i] for i in wanted])
     outputs = {i: k for i, k in _outputs(diagram, back) if i in kept}
     made = backward_with(back, list(outputs.values()))
     distinct = list(dict.fromkeys((o.node, o.axes) for o in made.outputs))
@@ -158,7 +156,7 @@ def _trained(places: str, inner: str) -> Function:
     of its inputs would compute by products: attention's maxima, say, and the logarithms of its
     sums."""
     diagram = called(inner).diagram
-    names = [str(n.params[0]) for n in diagram.inputs]
+    names = diagram.input_names
     first = tuple(o for o in diagram.outputs if o.node.kind == "real")[:1]
     back = backward(replace(diagram, outputs=first), [names[i] for i in _numbers(places)])
     rows = [{*n.axes} for n in diagram.inputs]

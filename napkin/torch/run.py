@@ -60,10 +60,7 @@ def opened(
     if not isinstance(found, OnCuda):
         raise InputError(f"{plan.name}: its kernels are launched on a GPU; give it CUDA tensors")
     tensors = found.tensors(arrays)
-    names = [
-        *(str(n.params[0]) for n in plan.diagram.inputs),
-        *(t.name for t in chosen.recipe.stored),
-    ]
+    names = [*plan.diagram.input_names, *(t.name for t in chosen.recipe.stored)]
     return chosen, dict(zip(names, tensors, strict=True)), found.on(tensors)
 
 

@@ -179,8 +179,7 @@ def _sums(n: Node, axis: str) -> list[Node]:
 def _in_groups(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
     """The results, of which groups of one position along an axis add some."""
     (outputs, made), axis, (roots, _) = found.of, found.where, found.sides()
-    read, scalars, sizes = leaves(roots), scalars_of(roots), point.sizes
-    bind = dict(zip(read, point.values(read), strict=True))
+    bind, scalars, sizes = point.bound(leaves(roots)), scalars_of(roots), point.sizes
     nodes = [*(o.node for o in made.kept), *made.sums]
     boxes = [{axis: range(i, i + 1)} for i in range(sizes[axis])]
     each = [evaluate_more(nodes, chunk_of(bind, b), sizes, scalars, b) for b in boxes]

@@ -14,22 +14,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from random import Random
 
-import numpy as np
-
 from napkin.algebra.fold import Emit, Pass, Twin
-from napkin.algebra.law import advance, chunk_of, chunks, folded, ranges
+from napkin.algebra.law import folded, ranges
 from napkin.algebra.law_points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, Ways, between
 from napkin.algebra.terms import carrying
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.label import weaved
 from napkin.derive.rules.part import handed, handing, part_axis
-from napkin.derive.rules.stream import cut, inputs, results
+from napkin.derive.rules.stream import as_results, cut, inputs, results, sizes_at
 from napkin.diagram.interface import Output
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.infer import along, joined, pointwise, renamed
 from napkin.ir.names import numbered
-from napkin.ir.node import Node, factors, inside_sums, names_of, number, over, postorder
+from napkin.ir.node import Node, built_on, factors, inside_sums, names_of, number, over, postorder
 from napkin.ir.rewrite import rewrite
 from napkin.ir.storage import leaf
 
@@ -190,20 +188,12 @@ class _Ahead:
 
     def pairing_of(self, roots: Iterable[Node]) -> set[Node]:
         """The terms that are computed of pairs of positions."""
-        found = set[Node]()
-        for n in postorder(roots):
-            if len(self._positions(n)) > 1 or not found.isdisjoint(n.args):
-                found.add(n)
-        return found
+        return built_on(postorder(roots), lambda n: len(self._positions(n)) > 1)
 
     @cached_property
     def states(self) -> set[Node]:
         """The terms that are computed of states."""
-        found = set[Node]()
-        for n in postorder(self.roots):
-            if n.op == "state" or not found.isdisjoint(n.args):
-                found.add(n)
-        return found
+        return built_on(postorder(self.roots), lambda n: n.op == "state")
 
     @cached_property
     def linear(self) -> Mapping[Node, Linear]:
@@ -311,18 +301,14 @@ def _ways(found: Instance, point: Point) -> Ways:
     """The outputs of the two kernels, on chunks of any lengths up to that of pairs."""
     (kernel, _), kernels = found.of, found.made
     roots, s, bind = results(kernel), kernel.stream, inputs(kernel, point)
-    sizes = {a: 1 for a in kernel.axes} | dict(point.sizes)
+    sizes = sizes_at(kernel, point)
     size, most = sizes[s.axes[0]], s.twin.length if s.twin else 1
     lengths = cut(size, Random(point.seed))
     if max(lengths) > most:
         lengths = [most] * (size // most) + [size % most]
     values = in_chunks_ahead(kernels, bind, ranges(lengths), sizes, scalars_of(roots))
-    axes = {e.output: e.node.axes for e in (*kernels[1].stream.emits, *s.tails)}
-    pairs = zip(kernel.outputs, roots, strict=True)
-    yield (
-        f"{kernel.name} {s.axis} in chunks of {lengths} that are computed ahead",
-        [aligned(values[o.name], axes[o.name], n.axes) for o, n in pairs],
-    )
+    how = f"{kernel.name} {s.axis} in chunks of {lengths} that are computed ahead"
+    yield how, as_results(kernel, (*kernels[1].stream.emits, *s.tails), values)
 
 
 def in_chunks_ahead(
@@ -335,13 +321,9 @@ def in_chunks_ahead(
     """What two kernels give of which the first one computes chunks ahead, of these chunks, which
     have at most as many positions as are paired."""
     first, second = kernels
-    step, pieces = first.stream.passes[0], list[list[Array]]()
-    for c in chunks(first.stream, parts, sizes):
-        pieces.append(advance(step, {}, chunk_of(bind, c), c, sizes, scalars)[1])
-    read: dict[Node, Array] = {}
-    for e, o, *each in zip(step.emits, handed(first), *pieces, strict=True):
-        whole = np.concatenate(each, e.node.axes.index(first.stream.axes[0]))
-        read[o.node] = aligned(whole, e.node.axes, o.node.axes)
+    found = folded(first.stream, bind, sizes, parts, scalars)[1]
+    pairs = zip(first.stream.emits, handed(first), strict=True)
+    read = {o.node: aligned(found[e.output], e.node.axes, o.node.axes) for e, o in pairs}
     return folded(second.stream, {**bind, **read}, sizes, parts, scalars)[1]
 
 

@@ -35,7 +35,7 @@ from napkin.algebra.rule import Change, node_rule
 from napkin.algebra.terms import EXTREMA, compares, in_float32, is_read, is_steep
 from napkin.ir.expansion import expanded
 from napkin.ir.infer import rebuilt
-from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder, steps_of
+from napkin.ir.node import REDUCTIONS, SCANS, Node, built_on, over, postorder, preorder, steps_of
 from napkin.ir.operators import POINTWISE
 from napkin.ir.types import LARGEST
 
@@ -137,19 +137,13 @@ def _repeated(n: Node) -> Iterator[Node]:
 
 def _gates(n: Node) -> Iterator[Node]:
     """What a step multiplies a state by, or divides it by, other than in a sum."""
-    made, moved = steps_of(n).made, set[Node]()
-    for m in postorder(made):
-        if m.op == "previous" or (m.op not in REDUCTIONS and not moved.isdisjoint(m.args)):
-            moved.add(m)
-    todo, seen = [*made], set[Node]()
-    while todo:
-        m = todo.pop()
-        if m in moved and m not in seen:
-            seen.add(m)
-            todo += m.args
-            others = [a for a in m.args if a not in moved] if m.op in {"mul", "div"} else []
-            read = (x for x in postorder(others) if x.op == "operand")
-            yield from (n.args[cast(int, x.params[0])] for x in read)
+    made = steps_of(n).made
+    order = (m for m in postorder(made) if m.op not in REDUCTIONS)
+    moved = built_on(order, lambda m: m.op == "previous")
+    for m in filter(moved.__contains__, preorder(made, moved.__contains__)):
+        others = [a for a in m.args if a not in moved] if m.op in {"mul", "div"} else []
+        read = (x for x in postorder(others) if x.op == "operand")
+        yield from (n.args[cast(int, x.params[0])] for x in read)
 
 
 def _running(roots: Iterable[Node]) -> set[Node]:

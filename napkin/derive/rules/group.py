@@ -28,8 +28,7 @@ def _groups(outputs: Sequence[Output], among: Container[str] | None = None) -> I
 def _in_groups(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
     """The terms on groups of one position."""
     axis, (roots, _) = found.where, found.sides()
-    read = leaves(roots)
-    bind = dict(zip(read, point.values(read), strict=True))
+    bind = point.bound(leaves(roots))
     boxes = [{axis: range(i, i + 1)} for i in range(point.sizes[axis])]
     each = [evaluate(roots, chunk_of(bind, b), point.sizes, scalars_of(roots), b) for b in boxes]
     pairs = zip(roots, zip(*each, strict=True), strict=True)

@@ -20,6 +20,7 @@ from napkin.algebra.tracer import active
 from napkin.ir.expansion import sunk
 from napkin.ir.infer import along, joined
 from napkin.ir.listing import text
+from napkin.ir.names import numbered
 from napkin.ir.node import REDUCTIONS, Node, factors, inside_sums, over, postorder, union_axes
 
 ORDERS = 4
@@ -181,7 +182,8 @@ class _Opened:
             found.append(p)
             return
         self._left -= len(own) - 1
-        fresh = {a: self._fresh(a) for a in over(p) if a in self._known}
+        taken = {*self._taken, *self.same_size}
+        fresh = {a: numbered(a, taken) for a in over(p) if a in self._known}
         self.gone += [fresh.get(a, a) for a in over(p)]
         self.same_size |= {new: old for old, new in fresh.items()}
         renamed = [sunk(q, tuple(fresh.items())) for q in own]
@@ -190,10 +192,6 @@ class _Opened:
         for q in renamed:
             self._open(q, found, inner)
         inner.append(range(begin, len(found)))
-
-    def _fresh(self, axis: str) -> str:
-        names = (f"{axis}{i}" for i in itertools.count(2))
-        return next(a for a in names if a not in self._taken and a not in self.same_size)
 
     def others(self, sizes: Sizes) -> Iterator[Node]:
         """The contraction in its least orders but its own."""

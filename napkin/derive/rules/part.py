@@ -29,7 +29,7 @@ from napkin.algebra.rule import Instance, Rule, Ways, between
 from napkin.algebra.terms import combined, is_read
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.label import weaved
-from napkin.derive.rules.stream import cut, inputs, results
+from napkin.derive.rules.stream import as_results, cut, inputs, results, sizes_at
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate
@@ -267,22 +267,18 @@ def in_parts(
     """The outputs of the two kernels that fold parts and merge their states."""
     roots, s, bind = results(kernel), kernel.stream, inputs(kernel, point)
     scalars = scalars_of(roots)
-    sizes = {a: 1 for a in kernel.axes} | dict(point.sizes) | {first.partial: number}
+    sizes = sizes_at(kernel, point) | {first.partial: number}
     size = sizes[s.axes[0]]
     lengths = cut(size, random.Random(point.seed), number)
     if first.blocks:  # none is empty
         lengths = [n for n in (size // 2, size - size // 2) if n]
     parts = [of_part(first, bind, c, sizes, scalars) for c in chunks(s, ranges(lengths), sizes)]
     found = _merged(first, second, bind, parts, sizes, scalars)
-    axes = {e.output: e.node.axes for e in (*second.stream.tails, *s.passes[0].emits)}
     for e in s.passes[0].emits:
         at = e.node.axes.index(s.axes[0])
         found[e.output] = np.concatenate([part[e.output] for part in parts], axis=at)
-    pairs = zip(kernel.outputs, roots, strict=True)
-    yield (
-        f"{kernel.name} {kernel.stream.axis} in {number} parts",
-        [aligned(found[o.name], axes[o.name], n.axes) for o, n in pairs],
-    )
+    emits = (*second.stream.tails, *s.passes[0].emits)
+    yield f"{kernel.name} {s.axis} in {number} parts", as_results(kernel, emits, found)
 
 
 def _merged(
@@ -304,12 +300,10 @@ def _merged(
         half, sizes = len(parts) // 2, {**sizes, second.merges: len(parts)}
         lengths = ranges([half, len(parts) - half])
         return folded(second.stream, {**bind, **read}, sizes, lengths, scalars)[1]
-    one = {o.node: of_one_part(o.node) for o in handed(first)}
-    steps = [replace(x, step=substitute([x.step], one)[x.step]) for x in second.stream.states]
-    join = Pass(tuple(steps), ())
+    join, one = of_one_part(first, second)
     states = start(join, sizes)
     for stored in parts:
-        part = {one[o.node]: stored[o.name] for o in handed(first)}
+        part = {n: stored[name] for name, n in one.items()}
         states, _ = advance(join, states, {**bind, **part}, {}, sizes, scalars)
     return finished(second.stream, states, bind, sizes, scalars)
 
@@ -344,11 +338,15 @@ def of_part(
     return {e.output: v for e, v in zip((*s.tails, *step.emits), (*values, *emitted), strict=True)}
 
 
-def of_one_part(stored: Node) -> Node:
-    """The reading of a state of one part."""
-    return node(
-        "input", params=("of one part", *stored.params), axes=stored.axes[1:], kind=stored.kind
-    )
+def of_one_part(first: Kernel, second: Kernel) -> tuple[Pass, dict[str, Node]]:
+    """The pass of a second kernel over one part that a first one stores, and its readings."""
+    one = {
+        n: node("input", params=("of one part", *n.params), axes=n.axes[1:], kind=n.kind)
+        for n in (o.node for o in handed(first))
+    }
+    (step,) = second.stream.passes
+    steps = (replace(x, step=substitute([x.step], one)[x.step]) for x in step.states)
+    return replace(step, states=tuple(steps)), {o.name: one[o.node] for o in handed(first)}
 
 
 PARTED = Rule(

@@ -26,6 +26,7 @@ from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.label import label
 from napkin.derive.rules.block import block_axis, grouped, of_one_block
 from napkin.derive.rules.part import handing, readings, why_not_cut, why_paired
+from napkin.derive.rules.stream import sizes_at
 from napkin.diagram.interface import Output
 from napkin.diagram.scan import moved_along
 from napkin.errors import Refusal
@@ -172,9 +173,8 @@ def _ways(found: Instance, point: Point) -> Iterator[tuple[str, list[Numbers]]]:
 def _in_blocks(kernel: Kernel, length: int, point: Point) -> list[Numbers]:
     """The outputs of a kernel, computed in blocks of so many positions."""
     cut, roots = _cut(kernel, length), [o.node for o in kernel.outputs]
-    axis, read, scalars = cut.blocks.axis, leaves(roots), scalars_of(roots)
-    bind = dict(zip(read, point.values(read), strict=True))
-    sizes = {a: 1 for a in kernel.axes} | dict(point.sizes)
+    axis, scalars, bind = cut.blocks.axis, scalars_of(roots), point.bound(leaves(roots))
+    sizes = sizes_at(kernel, point)
     size = sizes[axis]
     blocks = [range(i, min(i + length, size)) for i in range(0, size, length)]
     sizes[cut.blocks.place] = len(blocks)

@@ -34,11 +34,10 @@ from napkin.derive.rules.part import (
     why_not_cut,
 )
 from napkin.derive.rules.resume import why_no_scan
-from napkin.derive.rules.stream import cut, inputs, results
+from napkin.derive.rules.stream import as_results, cut, inputs, results, sizes_at
 from napkin.diagram.interface import Output
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.node import Node, postorder
-from napkin.ir.rewrite import substitute
 
 UNIT = 64
 """Positions of which every part but the last has a whole number, at least: chunks of all kernels
@@ -162,15 +161,11 @@ def _ways(found: Instance, point: Point) -> Ways:
     """The outputs of the three kernels on parts of any lengths."""
     (kernel, number), kernels = found.of, found.made
     roots, s, bind = results(kernel), kernel.stream, inputs(kernel, point)
-    sizes = {a: 1 for a in kernel.axes} | dict(point.sizes) | {kernels[0].part: number}
+    sizes = sizes_at(kernel, point) | {kernels[0].part: number}
     lengths = cut(sizes[s.axes[0]], random.Random(point.seed), number)
     values = in_scanned_parts(kernels, bind, ranges(lengths), sizes, scalars_of(roots))
-    axes = {e.output: e.node.axes for e in s.emits}
-    pairs = zip(kernel.outputs, roots, strict=True)
-    yield (
-        f"{kernel.name} {s.axis} scanned in parts of {lengths}",
-        [aligned(values[o.name], axes[o.name], n.axes) for o, n in pairs],
-    )
+    how = f"{kernel.name} {s.axis} scanned in parts of {lengths}"
+    yield how, as_results(kernel, s.emits, values)
 
 
 def in_scanned_parts(
@@ -197,14 +192,11 @@ def _begun(
     first: Kernel, second: Kernel, folded: Sequence[Mapping[str, Array]], sizes: Mapping[str, int]
 ) -> Iterator[dict[Node, Array]]:
     """What each part begins with, of what the parts are folded to."""
-    one = {o.node: of_one_part(o.node) for o in handed(first)}
-    (step,) = second.stream.passes
-    join = replace(
-        step, states=tuple(replace(x, step=substitute([x.step], one)[x.step]) for x in step.states)
-    )
-    states, leaf = start(join, sizes), {o.name: o.node for o in handed(second)}
+    leaf = {o.name: o.node for o in handed(second)}
+    join, one = of_one_part(first, second)
+    states = start(join, sizes)
     for stored in folded:
-        part = {one[o.node]: stored[o.name] for o in handed(first)}
+        part = {n: stored[name] for name, n in one.items()}
         states, emitted = advance(join, states, part, {}, sizes)
         now = zip(join.emits, emitted, strict=True)
         yield {

@@ -4,10 +4,11 @@ the whole (arXiv 2505.09326, Def. 1)."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 
+from napkin.algebra.fold import Emit
 from napkin.algebra.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
 from napkin.algebra.law_points import Point, scalars_of
 from napkin.algebra.relabel import Relabel
@@ -41,23 +42,15 @@ def results(kernel: Kernel) -> list[Node]:
     return [o.node.args[0] if o.node.op == "compress" else o.node for o in kernel.outputs]
 
 
-def _ways(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
+def _ways(instance: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
     """The outputs of a kernel, chunk by chunk and of merged parts."""
-    kernel: Kernel = found.made
+    kernel: Kernel = instance.made
     s, roots, bind = kernel.stream, results(kernel), inputs(kernel, point)
-    scalars, sizes = scalars_of(roots), {a: 1 for a in kernel.axes} | dict(point.sizes)
-    axes = {e.output: e.node.axes for e in (*s.tails, *s.emits)}
-    lengths = cut(sizes[s.axes[0]], random.Random(point.seed))
-
-    def values(found: Mapping[str, Array]) -> list[Array]:
-        pairs = zip(kernel.outputs, roots, strict=True)
-        return [aligned(found[o.name], axes[o.name], n.axes) for o, n in pairs]
-
+    scalars, sizes = scalars_of(roots), sizes_at(kernel, point)
+    lengths, emits = cut(sizes[s.axes[0]], random.Random(point.seed)), (*s.tails, *s.emits)
     whose = f"{kernel.name} {s.axis}"
-    yield (
-        f"{whose} in chunks of {lengths}",
-        values(folded(s, bind, sizes, ranges(lengths), scalars)[1]),
-    )
+    found = folded(s, bind, sizes, ranges(lengths), scalars)[1]
+    yield f"{whose} in chunks of {lengths}", as_results(kernel, emits, found)
     step = s.passes[0]
     if len(s.passes) > 1 or step.emits or kernel.visits is not None:
         return
@@ -67,14 +60,25 @@ def _ways(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
         for c in chunks(s, ranges(lengths), sizes)
     ]
     states = reduce(lambda a, b: merged(step, a, b, sizes, scalars, bind), parts, nothing)
-    yield f"{whose} in parts of {lengths}", values(finished(s, states, bind, sizes, scalars))
+    found = finished(s, states, bind, sizes, scalars)
+    yield f"{whose} in parts of {lengths}", as_results(kernel, emits, found)
 
 
 def inputs(kernel: Kernel, point: Point) -> dict[Node, Array]:
     """What a kernel reads at a point, the tables of readings at computed positions with it."""
-    read = [*leaves(results(kernel)), *map(table_of, leaves(kernel.terms))]
-    read = list(dict.fromkeys(read))
-    return dict(zip(read, point.values(read), strict=True))
+    return point.bound([*leaves(results(kernel)), *map(table_of, leaves(kernel.terms))])
+
+
+def sizes_at(kernel: Kernel, point: Point) -> dict[str, int]:
+    """The sizes of a kernel's axes at a point, 1 for those that it makes itself."""
+    return {a: 1 for a in kernel.axes} | dict(point.sizes)
+
+
+def as_results(kernel: Kernel, emits: Iterable[Emit], found: Mapping[str, Array]) -> list[Array]:
+    """Values that were found for emits and tails, as a kernel's results have them."""
+    axes = {e.output: e.node.axes for e in emits}
+    pairs = zip(kernel.outputs, results(kernel), strict=True)
+    return [aligned(found[o.name], axes[o.name], n.axes) for o, n in pairs]
 
 
 def cut(size: int, rng: random.Random, number: int = 4) -> list[int]:

@@ -60,7 +60,7 @@ def _in_kernel(k: PlannedKernel, output: str) -> tuple[set[str], set[str]]:
 
 
 def _within(roots: Iterable[Node], steps: Mapping[str, Node]) -> Iterator[Node]:
-    """Every term of one step under `roots`; final states are followed to their steps in `steps`."""
+    """Every term of one step under `roots`; states are followed to their steps in `steps`."""
     seen: set[Node] = set()
     stack = list(roots)
     while stack:
@@ -69,7 +69,7 @@ def _within(roots: Iterable[Node], steps: Mapping[str, Node]) -> Iterator[Node]:
             continue
         seen.add(n)
         yield n
-        if n.op == "state" and n.params[1] == "new" and n.params[0] in steps:
+        if n.op == "state" and n.params[0] in steps:
             stack.append(steps[str(n.params[0])])
         elif not is_read(n):
             stack.extend(factors(n.args[0]) if n.op == "sum" else n.args)

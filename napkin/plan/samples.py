@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from sympy import nextprime, prevprime
@@ -20,6 +21,8 @@ from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
 
 BATCH = "batch"
+
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 LOOKED_UP = 1024
 """Positions of an axis that is read at computed positions only, at most."""
@@ -69,12 +72,12 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
     ragged = {a: _ragged(plan, a) for a in plan.sizes}
     rows = _rows(plan)
     cut = {a: even[a] if a in rows else ragged[a] for a in even}
-    f = plan.diagram
-    even = _past_windows(f, plan.sizes, _tied(plan, even))
-    ragged = _past_windows(f, plan.sizes, _tied(plan, ragged), prime=True)
-    cut = _past_windows(f, plan.sizes, _tied(plan, cut), prime=True)
-    few = _tied(plan, {a: min(n, _prime_below(67)) for a, n in ragged.items()})
-    even, cut, ragged, few = (even_pairs(f, x) for x in (even, cut, ragged, few))
+    f, most = plan.diagram, _most(plan)
+    even = _past_windows(f, plan.sizes, _one_size(f, even, most))
+    ragged = _past_windows(f, plan.sizes, _one_size(f, ragged, most), prime=True)
+    cut = _past_windows(f, plan.sizes, _one_size(f, cut, most), prime=True)
+    few = _one_size(f, {a: min(n, _prime_below(67)) for a, n in ragged.items()}, most)
+    even, cut, ragged, few = (even_pairs(f, x, most) for x in (even, cut, ragged, few))
     batch = underscored(BATCH, f.axes)
     return [
         Case("divides", even),
@@ -85,7 +88,9 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
     ]
 
 
-def even_pairs(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
+def even_pairs(
+    diagram: Diagram, sizes: Mapping[str, int], most: Mapping[str, int] = NOTHING
+) -> dict[str, int]:
     """`sizes` made even along axes along which two values share a byte, and along all of one size
     with such an axis; where windows lie along one, their number fits the axis that they read."""
     of = diagram.sized_as
@@ -97,14 +102,24 @@ def even_pairs(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
         return size + size % 2 * (1 if up else -1) if axis in paired else size
 
     groups = {of(a): even(of(a), n) for a, n in sizes.items()}
-    changed = any(groups[of(a)] != n for a, n in sizes.items())
-    for s in diagram.slides if changed else ():
-        axis, out, tap = map(of, (s.axis, s.out, s.tap))
-        if out in paired:
-            groups[axis] = even(axis, s.least(groups[out], groups[tap]))
-        else:
-            groups[out] = s.count(groups[axis], groups[tap])
+    if any(groups[of(a)] != n for a, n in sizes.items()):
+        for s in diagram.slides:
+            axis, out, tap = map(of, (s.axis, s.out, s.tap))
+            if out in paired:
+                groups[axis] = even(axis, s.least(groups[out], groups[tap]))
+    _count_windows(diagram, groups, most)
     return {a: groups[of(a)] for a in sizes}
+
+
+def _count_windows(diagram: Diagram, groups: dict[str, int], most: Mapping[str, int]) -> None:
+    """Give the axes of windows their numbers, of axes as long as they are, or shorter where there
+    would be more windows than `most`."""
+    slides = [(s, *map(diagram.sized_as, (s.axis, s.out, s.tap))) for s in diagram.slides]
+    for s, axis, out, tap in reversed(slides):
+        if most.get(out) and s.count(groups[axis], groups[tap]) > most[out]:
+            groups[axis] = s.least(most[out] + 1, groups[tap]) - 1
+    for s, axis, out, tap in slides:
+        groups[out] = s.count(groups[axis], groups[tap])
 
 
 def _rows(plan: Plan) -> set[str]:
@@ -121,29 +136,35 @@ def small(f: Diagram, rng: np.random.Generator) -> dict[str, int]:
     return even_pairs(f, _past_windows(f, f.sizes, fit))
 
 
-def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
-    """`sizes` with one size for axes that share one, large enough for every key set."""
-    return _one_size(plan.diagram, sizes, {a: _roles(plan, a)[1] for a in sizes})
+def _most(plan: Plan) -> dict[str, int]:
+    """The sizes at most of axes that some kernel holds whole, by the axis that stands for them."""
+    found = dict[str, int]()
+    for a in plan.sizes:
+        if whole := _roles(plan, a)[1]:
+            axis = plan.diagram.sized_as(a)
+            found[axis] = min(whole, found.get(axis, whole))
+    return found
 
 
 def _one_size(diagram: Diagram, sizes: dict[str, int], most: Mapping[str, int]) -> dict[str, int]:
-    """`sizes` with one size for axes that share one, at most `most` where that is not 0, but large
-    enough for every key set."""
+    """`sizes` with one size for axes that share one, at most `most` of some, but large enough for
+    every key set."""
     of, groups = diagram.sized_as, dict[str, int]()
     for a, n in sizes.items():
         groups[of(a)] = max(groups.get(of(a), n), n)
-    for a in sizes:
-        if whole := most.get(a, 0):
-            groups[of(a)] = min(groups[of(a)], whole)
+    for axis, whole in most.items():
+        groups[axis] = min(groups[axis], whole)
     for keys in diagram.key_sets:
         for need in spec_of(keys).needs:
             groups[of(need.axis)] = max(groups[of(need.axis)], need.least)
     for axis, (count, _) in diagram.counted.items():
         groups[of(axis)] = count
+    needed = dict[str, int]()
     for s in reversed(diagram.slides):  # the axis is as long as its windows need
         axis, out, tap = map(of, (s.axis, s.out, s.tap))
-        groups[axis] = s.least(groups[out], groups[tap])
-        groups[out] = s.count(groups[axis], groups[tap])
+        needed[axis] = max(needed.get(axis, 0), s.least(groups[out], groups[tap]))
+        groups[axis] = min(needed[axis], most.get(axis) or needed[axis])
+    _count_windows(diagram, groups, most)
     return {a: groups[of(a)] for a in sizes}
 
 

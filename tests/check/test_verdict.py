@@ -76,6 +76,20 @@ def test_a_result_that_is_0_but_for_rounding_is_held_to_what_cancels() -> None:
     assert "WRONG, of terms up to" in str(wrong)
 
 
+@nk.diagram("n x -> n x", sizes={"n": 7, "x": 5})
+def before(X):
+    """A state as it was before each step, of which another state rounds what it takes in."""
+    _, found = nk.scan(lambda h, b: (0.75 * h + nk.cast(X, "bf16"), h), (0.5, 0.0), along="n")
+    return found + 0.0
+
+
+def test_a_cast_within_another_state_says_how_exact_a_state_is() -> None:
+    found = check(nk.derive(before, dtype="fp32"), sizes=before.sizes, resources=False)
+    (row,) = found.values
+    assert found.ok
+    assert TOLERANCE["fp32"] < row.relative_error < row.tolerance == TOLERANCE["bf16"]
+
+
 def test_where_the_compiler_fails_elsewhere_other_warps_are_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -94,3 +94,38 @@ def test_two_values_to_a_byte_keep_sizes_that_fit_each_other(diagram: nk.Diagram
         woven = diagram.weave(case.weave) if case.weave else diagram
         assert woven.check_sizes(case.sizes) == case.sizes
     plan.check(resources=False).raise_if_wrong()
+
+
+@nk.diagram("x -> p w, q v", sizes={"x": 32})
+def two_windows(X):
+    """Windows of two lengths along one axis."""
+    pairs, threes = (
+        nk.slide(X, over="x", into=into, window=n, stride=stride)
+        for into, n, stride in (("p w", 2, 1), ("q v", 3, 3))
+    )
+    return pairs * 2.0, threes * 2.0
+
+
+@nk.diagram("n:int -> p w, ()", sizes={"n": 3})
+def windows_of_a_whole_axis(X):
+    """Three positions, which a kernel holds whole in four lanes."""
+    windows = nk.slide(nk.where(X > 1, X, 0), over="n", into="p w", window=3, padding=1)
+    return windows, nk.argmax(X, over="n")
+
+
+@nk.diagram("d n x, x -> d n, p w", sizes={"d": 5, "n": 8, "x": 16})
+def windows_beside_keys(X, Y):
+    keys = nk.causal(queries="d", keys="x", at=nk.index("d") * 2)
+    largest = nk.topk(X, 2, over="x", keys=keys)[0][1]
+    return largest, nk.slide(Y, over="x", into="p w", window=2, stride=3) * 2.0
+
+
+@pytest.mark.parametrize(
+    "diagram", [two_windows, windows_of_a_whole_axis, windows_beside_keys], ids=lambda d: d.name
+)
+def test_windows_are_as_many_as_lie_along_their_axis(diagram: nk.Diagram) -> None:
+    plan = nk.derive(diagram, dtype="fp32")
+    for case in cases(plan):
+        woven = diagram.weave(case.weave) if case.weave else diagram
+        assert woven.check_sizes(case.sizes) == case.sizes
+    plan.check(resources=False).raise_if_wrong()

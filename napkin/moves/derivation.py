@@ -255,7 +255,7 @@ class Derivation:
         """Fix the size of groups and of the chunk: `tile(q=128, x=64)`.
 
         Raises:
-            Refusal: an axis is not cut.
+            Refusal: an axis is not cut, or is read position by position.
         """
         out = self
         for axis, size in sizes.items():
@@ -268,6 +268,14 @@ class Derivation:
                     f"cut {axis} first with group or stream",
                 )
             m = Move("tile", self.diagram.name, axis, whole(size, f"tile: {axis}", 1))
+            stepped = any(p.stepped for p in out.kernel.stream.passes)
+            if stepped and axis in out.labels.stream.split() and size > 1:
+                raise Refusal(
+                    f"tile {axis}={size}",
+                    self.diagram.name,
+                    f"a scan takes one position of {axis} after another",
+                    f"leave the chunk open, or write {axis}=1",
+                )
             labels = relabelled(out.labels, m)
             # A size is no condition: the kernel stays as it is.
             out = self._at(labels, out.trail.then(m), out.kernel)

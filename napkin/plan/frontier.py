@@ -145,8 +145,9 @@ class Frontier:
         return self.level[n] if n in self.sources(n) else -1, _arguments(n)
 
     def moved_within(self, j: int, i: int) -> list[Node]:
-        """What points j to i compute, and point i reads from memory, as under other axis names."""
-        order = list(postorder([self.points[i]]))
+        """What points j to i compute and what comes with them reads from memory, as under other
+        axis names."""
+        order = list(postorder([self.points[i], *self.wanted(j, i)]))
         read = [n.args[0] for n in order if n.op in READ_AGAIN]
         read += [n for n in order if n.op == "compress"]
         return list(dict.fromkeys(n for n in read if n.op != "rename" and self.level[n] >= j))

@@ -62,14 +62,17 @@ def _check_packed(n: Node, order: Sequence[Node]) -> None:
             f"scan nk.cast({name}, 'int32'), or put another axis of {name} last",
         )
     keys = {a for k in order if k.op == "keys" for a in k.axes}
-    placed = n.args and axis.startswith("?")
-    if axis in keys or placed:
+    why = "along which a key set says where it is read" if axis in keys else ""
+    if n.args and axis.startswith("?"):
+        why = "along which a position says where it is read"
+    elif not why and any(axis in a.axes for a in n.args):
+        why = "and the positions where it is read differ along that"
+    if why:
         last, instead = own_axes(n)[-1], own_type(n).replace("4", "8")
         raise Refusal(
             f"storage {own_type(n)}",
             f"{n.params[0]} [{' '.join(own_axes(n))}]",
-            f"two values share a byte along {last}, along which a "
-            f"{'key set' if axis in keys else 'position'} says where it is read",
+            f"two values share a byte along {last}, {why}",
             f"put another axis of {n.params[0]} last, or store it in {instead}",
         )
 

@@ -83,6 +83,18 @@ def test_sizes_of_what_is_cut() -> None:
         attention.stream("x").tile(k=3)
 
 
+def test_a_chunk_of_steps_is_one_position() -> None:
+    @nk.diagram("x n -> x n")
+    def largest(B: nk.Array) -> nk.Array:
+        return nk.scan(lambda h: nk.maximum(h, B), -1.0, along="x")
+
+    start = Derivation.start(largest)
+    said = "tile x=4 is refused at largest: a scan takes one position of x after another"
+    with pytest.raises(nk.Refusal, match=said):
+        start.stream("x", chunk=4)
+    assert start.stream("x", chunk=1).labels.tiles == {"x": 1}
+
+
 @pytest.mark.parametrize("name", names())
 def test_every_legal_stream_keeps_its_law(name: str) -> None:
     diagram = load(name)

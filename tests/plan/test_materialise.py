@@ -103,3 +103,19 @@ def test_what_is_read_moved_has_to_be_stored(name: str, given: list[str]) -> Non
             nk.derive(diagram, sizes=sizes, materialise=stored)
             return
     raise AssertionError(stored)
+
+
+@nk.diagram("n x -> n, ()", sizes={"n": 3, "x": 5})
+def found_rows(X: Any) -> Any:
+    """A position that another reading takes, beside a sum that another point ends with."""
+    S = nk.cumsum(X, along="x")
+    p = nk.argmin(S, over="x")
+    v = nk.take(X, x=p)
+    return nk.take(v, n=p), nk.reduce(v, "sum", over="n")
+
+
+def test_what_a_result_reads_moved_is_named_wherever_the_plan_ends() -> None:
+    said = "so from memory, and no kernel stores that; instead, materialise p, too"
+    with pytest.raises(nk.Refusal, match=said):
+        nk.derive(found_rows, dtype="fp32", materialise=["S"])
+    assert "p" in nk.derive(found_rows, dtype="fp32", materialise=["S", "p"]).materialised

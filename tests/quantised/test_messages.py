@@ -105,6 +105,12 @@ REFUSED = {
         "storage int4 is refused at T [e p]: two values share a byte along p, along which a "
         "position says where it is read; instead, put another axis of T last, or store it in int8",
     ),
+    "bytes at positions of their own": (
+        lambda: nk.derive(nk.diagram("d x:int4, d x:int -> d x", sizes={"d": 10, "x": 2})(rows_of)),
+        "storage int4 is refused at E [d x]: two values share a byte along x, and the positions "
+        "where it is read differ along that; instead, put another axis of E last, or store it in "
+        "int8",
+    ),
     "bytes of a key set": (
         lambda: nk.derive(keys_packed_along_positions),
         "two values share a byte along x, along which a key set says where it is read",
@@ -114,6 +120,10 @@ REFUSED = {
 
 def to_fp8(A: Any) -> Any:
     return nk.cast(2.0 * A, "fp8")
+
+
+def rows_of(E: Any, P: Any) -> Any:
+    return nk.cast(nk.take(E, d=P), "int32")
 
 
 def summed_fp8(A: Any) -> Any:

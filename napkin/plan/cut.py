@@ -99,8 +99,8 @@ class _Term:
     move: Move
 
     def with_room(self, points: Set[Node]) -> Set[Node]:
-        """The points but for those that may not lie in memory, which each kernel that needs one
-        computes, and that none reads again."""
+        """The points without those that may not lie in memory: each kernel that needs one computes
+        it. An array that is read again is stored in any case."""
         results = {o.node for o in self.outputs}
         kept = {n for n in points if n in results or self.memo.has_room(n, self.sizes)}
         return with_read_again(self.outputs, kept)

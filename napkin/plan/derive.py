@@ -57,10 +57,10 @@ def derive(
         sizes: axis sizes; those not given come from the diagram's defaults.
         dtype: storage type of real tensors, but of those that a cast stores in another: bf16,
             fp16 or fp32.
-        materialise: names of arrays to store between kernels, and no others; by default those
-            that make the whole fastest. "every": what each reduction hands on, so that it is a
-            kernel of its own with the pointwise terms that come with it, stored in the plan's
-            type, scores included, as an eager framework stores them.
+        materialise: names of arrays to store between kernels, and no others but what is computed
+            of the same; by default those that make the whole fastest. "every": what each reduction
+            hands on, so that it is a kernel of its own with the pointwise terms that come with it,
+            stored in the plan's type, scores included, as an eager framework stores them.
         parts: the number of parts of an axis wherever a kernel streams it, each folded by groups
             of its own and then merged (1: none); by default what is fastest. Refused where no
             kernel can be cut so, unless `materialise` says what the kernels are.

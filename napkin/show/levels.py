@@ -12,7 +12,6 @@ from napkin.bound.whole_tiles import Levels, Rounded, levels
 from napkin.count.alignment import at_level, combined
 from napkin.count.residency import live_set
 from napkin.errors import InputError
-from napkin.ir.symbols import size_symbol
 from napkin.ir.types import STORAGE
 from napkin.machine.chain import chains
 from napkin.machine.machines import machine
@@ -21,6 +20,7 @@ from napkin.plan.planned import PlannedKernel
 from napkin.show.console import RenderableType, Table, table
 from napkin.show.plans import heading
 from napkin.show.words import bytes_text, us_text
+from napkin.studies.predicted import operations
 
 _WINDOWS = (
     "Windows enter every level tap by tap, as kernels load them; a cache that holds what windows"
@@ -198,13 +198,11 @@ def _passed_on(found: Levels) -> list[str]:
 
 
 def _computing(k: PlannedKernel, found: Levels) -> float | None:
-    """Seconds of the kernel's matrix products at the machine's peak, where both are known."""
-    sizes = {size_symbol(a): n for a, n in k.choice.sizes.items()}
-    operations = k.flops.subs(sizes)
-    products = live_set(k.choice.kernel).products
-    if operations.free_symbols or not products or k.dtype not in k.machine.dtypes:
+    """Seconds of the kernel's matrix products at the machine's peak, if there are any and the peak
+    is known."""
+    if not live_set(k.choice.kernel).products or k.dtype not in k.machine.dtypes:
         return None
-    return float(operations) / (k.machine.peak(k.dtype) * found.chain.chips)
+    return operations(k) / (k.machine.peak(k.dtype) * found.chain.chips)
 
 
 def _symbols(k: PlannedKernel, found: Levels) -> str:

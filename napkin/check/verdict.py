@@ -16,7 +16,7 @@ import numpy as np
 
 from napkin.check.gradient_slopes import Autograd, check_gradient, derivative_rows, results
 from napkin.check.inputs import Given, given
-from napkin.check.overflow import largest_under, overflow
+from napkin.check.magnitudes import largest_under, overflow
 from napkin.check.rounding import roundings
 from napkin.check.verdict_rows import CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.diagram.diagram import Diagram
@@ -48,8 +48,8 @@ HALF_STEP = {"fp32": 2**-24, "fp16": 2**-11, "bf16": 2**-8, "fp8": 2**-4}
 """Largest relative error of one rounding to each type."""
 
 CANCELLED = 2.0**-46, 0.01
-"""A result is 0 but for rounding where it is 0, or moving its inputs by so much of their size, some
-hundred roundings of float64, moves it by so much of its own."""
+"""A result is 0 but for rounding where moving its inputs by so much of their size, some hundred
+roundings of float64, moves it by so much of its own; or at all, where it is 0."""
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
@@ -242,7 +242,7 @@ class _Found:
     def _cancels(self, i: int) -> bool:
         """Whether an output is 0 but for rounding."""
         step, part = CANCELLED
-        return not self.wanted[i].any() or self._moves(i, step) > part
+        return self._moves(i, step) > (part if self.wanted[i].any() else 0.0)
 
     def _moves(self, i: int, step: float) -> float:
         """How far an output moves, by norm, if each value of every input moves by up to `step` of

@@ -255,7 +255,7 @@ class Derivation:
         """Fix the size of groups and of the chunk: `tile(q=128, x=64)`.
 
         Raises:
-            Refusal: an axis is not cut, or is read position by position.
+            Refusal: an axis is not cut, or a chunk of several is asked of a scan by single steps.
         """
         out = self
         for axis, size in sizes.items():

@@ -76,6 +76,24 @@ def test_a_result_that_is_0_but_for_rounding_is_held_to_what_cancels() -> None:
     assert "WRONG, of terms up to" in str(wrong)
 
 
+@nk.diagram("a b -> a", sizes={"a": 5, "b": 31})
+def nothing(X):
+    """0 whatever the inputs are."""
+    return nk.reduce(nk.where(X > 1e4, X, 0.0), "sum", over="b")
+
+
+def test_a_result_that_nothing_cancels_in_is_held_to_0() -> None:
+    plan = nk.derive(nk.diagram("a b -> a", sizes=nothing.sizes)(small_sums), dtype="fp32")
+    wrong = check(replace(plan, diagram=nothing), sizes=nothing.sizes, resources=False)
+    (row,) = wrong.values
+    assert not row.ok
+    assert not row.terms
+
+
+def small_sums(X):
+    return nk.reduce(X * 1e-5, "sum", over="b")
+
+
 @nk.diagram("n x -> n x", sizes={"n": 7, "x": 5})
 def before(X):
     """A state as it was before each step, of which another state rounds what it takes in."""

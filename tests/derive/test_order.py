@@ -254,7 +254,8 @@ def test_a_scale_by_the_size_of_an_axis_stays_outside_of_the_sum_along_it() -> N
     (n,) = scores.roots
     found = [o.made for o in orders(n)]
     assert found
-    for sizes in ({"n": 2, "k": 0, "i": 3}, {"n": 2, "k": 4, "i": 0}, {"n": 2, "k": 4, "i": 3}):
+    for k, i in ((0, 3), (4, 0), (4, 3), (0, 0)):  # of nothing on both axes, 0 and not 0 * inf
+        sizes = {"n": 2, "k": k, "i": i}
         arrays = {"T": np.ones((2, sizes["k"])), "S": np.ones((sizes["i"], sizes["k"]))}
         wanted = values(n, sizes, arrays)
         for made in found:

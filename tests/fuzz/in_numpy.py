@@ -219,7 +219,8 @@ class _Run:
             np.where(seen, at[a], 0) if a in at else self._over({}, here[a], (a,), leaf.axes)
             for a in own_axes(leaf)
         ]
-        return np.where(seen, array[tuple(where)] if array.size else 0, 0)
+        nothing = np.zeros((), array.dtype)
+        return np.where(seen, array[tuple(where)] if array.size else nothing, nothing)
 
     def groups(self) -> Iterator[dict[str, range]]:
         """The groups, each as what it has of every grouped axis."""

@@ -103,8 +103,9 @@ NARROW = {"bf16", "fp16", "fp8"}
 """Types to which a cast rounds, and the reference does not."""
 
 SUMS = {"sum", "mean", "contract", "cumsum", "added"}
-FROM_ONE = {"tanh"}
-"""Operators that kernels compute as a difference from 1, which is rounded: 2 sigmoid(2 x) - 1."""
+FROM_ONE = {"tanh", "softplus"}
+"""Operators that kernels compute by a sum with 1, which is rounded: 2 sigmoid(2 x) - 1, and the
+logarithm of 1 + exp(-|x|)."""
 
 EXPONENTIALS = {"exp", "doubled"}
 ENDLESS = {"log", "div", "rsqrt", "logsumexp", "log_sum", "smooth_least", *EXPONENTIALS, *SELECTS}

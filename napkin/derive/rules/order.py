@@ -13,15 +13,26 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.algebra.terms import narrow_type, starting
 from napkin.algebra.tracer import active
 from napkin.ir.expansion import sunk
-from napkin.ir.infer import along, joined
+from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.listing import text
 from napkin.ir.names import numbered
-from napkin.ir.node import REDUCTIONS, Node, factors, inside_sums, over, postorder, union_axes
+from napkin.ir.node import (
+    REDUCTIONS,
+    Node,
+    factors,
+    inside_sums,
+    number,
+    over,
+    postorder,
+    union_axes,
+)
+from napkin.ir.whole_numbers import length
 
 ORDERS = 4
 """Orders of a contraction, and of each subset of its factors, that are kept."""
@@ -70,6 +81,21 @@ class _Order:
             self.cost + other.cost + multiplied,
             self.inner | other.inner,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Factor:
+    """A factor of an opened contraction, and axes with the sizes of those along which it was summed
+    there."""
+
+    node: Node
+    around: tuple[str, ...]
+
+    def of_something(self) -> Node:
+        """The factor where these sums have something to sum, else 1."""
+        empty = [pointwise("equal", (length(a), number(0))) for a in dict.fromkeys(self.around)]
+        nothing = reduce(lambda a, b: pointwise("or", (a, b)), empty)
+        return pointwise("where", (nothing, number(1.0), self.node))
 
 
 def _matches(terms: Sequence[Node], sizes: Sizes) -> Iterator[Instance]:
@@ -166,20 +192,22 @@ class _Opened:
         self.node, self.gone, self.same_size = n, list(over(n)), dict[str, str]()
         self._taken, self._known = taken, {*n.axes, *n.args[0].axes}
         self._left = SEARCHED - len(_factors(n))
-        found, inner = list[Node](), list[range]()
+        found, inner = list[_Factor](), list[range]()
         for p in _factors(n):
-            self._open(p, found, inner)
-        carried = [bool(set(p.axes) & set(self.gone)) for p in found]
-        self.parts = tuple(p for p, c in zip(found, carried, strict=True) if c)
-        self.outside = tuple(p for p, c in zip(found, carried, strict=True) if not c)
+            self._open(p, over(n), found, inner)
+        carried = [bool(set(f.node.axes) & set(self.gone)) for f in found]
+        self.parts = tuple(f.node for f, c in zip(found, carried, strict=True) if c)
+        self.outside = tuple(f for f, c in zip(found, carried, strict=True) if not c)
         at = list(itertools.accumulate(carried, initial=0))
         self.own = frozenset(2 ** at[r.stop] - 2 ** at[r.start] for r in inner)
 
-    def _open(self, p: Node, found: list[Node], inner: list[range]) -> None:
+    def _open(
+        self, p: Node, around: tuple[str, ...], found: list[_Factor], inner: list[range]
+    ) -> None:
         """Add a factor, or those of a contraction as long as all are at most `SEARCHED`."""
         own = _factors(p) if _opens(self.node, p) else ()
         if not own or len(own) - 1 > self._left:
-            found.append(p)
+            found.append(_Factor(p, tuple(self.same_size.get(a, a) for a in around)))
             return
         self._left -= len(own) - 1
         taken = {*self._taken, *self.same_size}
@@ -188,9 +216,9 @@ class _Opened:
         self.same_size |= {new: old for old, new in fresh.items()}
         renamed = [sunk(q, tuple(fresh.items())) for q in own]
         self._known |= {*union_axes(renamed)}
-        begin = len(found)
+        begin, around = len(found), (*around, *(fresh.get(a, a) for a in over(p)))
         for q in renamed:
-            self._open(q, found, inner)
+            self._open(q, around, found, inner)
         inner.append(range(begin, len(found)))
 
     def others(self, sizes: Sizes) -> Iterator[Node]:
@@ -245,13 +273,14 @@ class _Opened:
     def _written(self, order: _Order) -> Node:
         """The contraction in an order. A factor that the size of a reduced axis scales, such as
         size(d) ** -0.5, stays outside of the sum along it: where the axis is empty it is infinite,
-        and times a sum of nothing no number."""
+        and times a sum of nothing no number. Where another axis was empty along which it was summed
+        before, it scales nothing, and is 1."""
         left = tuple(a for a in self.gone if a in order.axes)
         sizes = {self.same_size.get(a, a) for a in left} | {*left}
-        scales = [p for p in self.outside if _sized_by(p, sizes)]
-        parts = (*order.parts, *((0, p) for p in self.outside if p not in scales))
+        scales = [f for f in self.outside if f.node.kind == "real" and _sized_by(f.node, sizes)]
+        parts = (*order.parts, *((0, f.node) for f in self.outside if f not in scales))
         found = [self._along(parts, left)] if left else [p for _, p in parts]
-        return joined(_by(self.node), [*found, *scales])
+        return joined(_by(self.node), [*found, *(f.of_something() for f in scales)])
 
     def _tell_left(self, orders: Sequence[_Order]) -> None:
         """Report the orders that are not priced."""

@@ -11,6 +11,7 @@ import napkin as nk
 from napkin.algebra.rule import Instance
 from napkin.derive.prepare import prepare
 from napkin.derive.rules.take_out import TAKEN_OUT
+from napkin.ir.node import postorder
 
 SIZES = {"h": 2, "q": 8, "x": 8, "d": 4, "p": 6, "n": 3}
 
@@ -88,3 +89,16 @@ def test_rows_stay_where_what_they_are_in_is_picked_again() -> None:
 
     found = instances("p d, q:int, q:int -> q", of_sums, p=2)
     assert [i.where for i in found] == ["sum [q]"]
+
+
+def test_rows_stay_where_a_sum_of_them_is_compared_with_another_of_it() -> None:
+    """p = max p holds of one p: two kernels may add up in two orders, so the position would be that
+    of no value. The position itself, and the sum in both, may be picked last."""
+
+    def likeliest(T: Any, at: Any) -> Any:
+        return nk.argmax(nk.softmax(nk.take(T, p=at), over="q"), over="q")
+
+    found = instances("q p, x:int -> x:int", likeliest, p=2)
+    assert [i.where for i in found] == ["max [x]", "sum [x]", "min [x]"]
+    (scores,) = [i for i in found if i.where == "max [x]"]  # of numbers that are read: as they are
+    assert "sum" not in {n.op for n in postorder([scores.made])}

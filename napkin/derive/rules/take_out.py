@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from napkin.algebra.rule import Instance, Rule, one_node
-from napkin.algebra.terms import in_float32, is_count, is_read
+from napkin.algebra.terms import EXTREMA, compared, in_float32, is_count, is_read
 from napkin.ir.names import numbered
-from napkin.ir.node import MOVES, REDUCTIONS, Node, node, over, postorder
+from napkin.ir.node import MOVES, REDUCTIONS, SCANS, Node, node, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.taking import own_axes, take, taken_of
 
@@ -29,12 +29,14 @@ Picked: TypeAlias = "tuple[tuple[str, Node], ...]"
 def _matches(terms: Sequence[Node], sizes: Mapping[str, int]) -> Iterator[Instance]:
     """The reductions whose rows may be picked afterwards, with no more operations."""
     order = list(postorder(terms))
-    every = set(order)
+    every, once = set(order), compared(terms)
     if not any(taken_of(n) for n in order if is_read(n)):
         return
     for n in order:
         if n.op in REDUCTIONS and not is_count(n):
             for picked, leaves in _picking(n).items():
+                if n in once and _sums_inside(n, leaves):
+                    continue
                 fresh = _fresh(n, picked)
                 whole = substitute([n], {leaf: _table(leaf, fresh) for leaf in leaves})[n]
                 known = {**sizes, **{new: sizes[own] for own, new in fresh.items()}}
@@ -54,6 +56,7 @@ TAKEN_OUT = Rule(
         "p is no window",
         "nothing between the row and the sum moves the axes of p",
         "there are no more values to reduce",
+        "under a comparison, no sum inside is one of picked rows: what it is compared with has it",
     ),
     infinite=True,
     alternative=True,
@@ -78,6 +81,13 @@ def _picking(n: Node) -> dict[Picked, list[Node]]:
             picked = tuple((own, leaf.args[u]) for own, u in under if isinstance(u, int))
             found.setdefault(picked, []).append(leaf)
     return {p: some for p, some in found.items() if any(set(over(n)) & {*m.axes} for m in some)}
+
+
+def _sums_inside(n: Node, leaves: Sequence[Node]) -> bool:
+    """Whether what is reduced has sums of some readings."""
+    sums = (REDUCTIONS.keys() | SCANS) - EXTREMA
+    inside = [m for m in postorder([n]) if m is not n and m.op in sums]
+    return not {*leaves}.isdisjoint(postorder(inside))
 
 
 def _fresh(n: Node, picked: Picked) -> dict[str, str]:

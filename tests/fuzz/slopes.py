@@ -39,7 +39,8 @@ MOVED = 30.0
 
 
 class Rounded(dict[Node, np.ndarray]):
-    """Values of terms, each in float32 and moved by up to `step` of it where it is real."""
+    """Values of terms, each in float32 and moved by up to `step` of it where it is real: a sum of
+    two by as much of the larger, as a difference may be taken afterwards, of sums of both."""
 
     def __init__(self, known: Mapping[Node, np.ndarray], step: float, rng) -> None:
         super().__init__()
@@ -49,8 +50,16 @@ class Rounded(dict[Node, np.ndarray]):
 
     def __setitem__(self, n: Node, x: np.ndarray) -> None:
         moved = n.kind == "real" and not n.constant and x.dtype.kind == "f"
+        size = np.abs(x)
+        if moved and n.op in {"add", "sub"}:
+            for a in n.args:
+                size = np.maximum(size, np.abs(aligned(self[a], a.axes, n.axes)))
         noise = self.step * self.rng.uniform(-1, 1, x.shape) if moved else 0
-        near = (x * (1 + noise)).astype(np.float32).astype(float) if moved else x
+        near = (
+            (x + np.where(np.isfinite(size), size, 0) * noise).astype(np.float32).astype(float)
+            if moved
+            else x
+        )
         super().__setitem__(n, near)
 
 

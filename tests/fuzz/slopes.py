@@ -40,27 +40,29 @@ MOVED = 30.0
 
 class Rounded(dict[Node, np.ndarray]):
     """Values of terms, each in float32 and moved by up to `step` of it where it is real: a sum of
-    two by as much of the larger, as a difference may be taken afterwards, of sums of both."""
+    two by as much of the largest number that it is a sum of. A difference may be taken afterwards,
+    of sums of both, and a pass computes again what another has rounded otherwise."""
 
     def __init__(self, known: Mapping[Node, np.ndarray], step: float, rng) -> None:
         super().__init__()
-        self.step, self.rng = step, rng
+        self.step, self.rng, self.sizes = step, rng, dict[Node, np.ndarray]()
         for n, x in known.items():
             self[n] = x
 
     def __setitem__(self, n: Node, x: np.ndarray) -> None:
-        moved = n.kind == "real" and not n.constant and x.dtype.kind == "f"
-        size = np.abs(x)
-        if moved and n.op in {"add", "sub"}:
-            for a in n.args:
-                size = np.maximum(size, np.abs(aligned(self[a], a.axes, n.axes)))
-        noise = self.step * self.rng.uniform(-1, 1, x.shape) if moved else 0
-        near = (
-            (x + np.where(np.isfinite(size), size, 0) * noise).astype(np.float32).astype(float)
-            if moved
-            else x
-        )
+        near = x
+        if n.kind == "real" and not n.constant and x.dtype.kind == "f":
+            size = self.sizes[n] = self._size(n, x)
+            near = x + self.step * size * self.rng.uniform(-1, 1, x.shape)
+            near = near.astype(np.float32).astype(float)
         super().__setitem__(n, near)
+
+    def _size(self, n: Node, x: np.ndarray) -> np.ndarray:
+        size = np.where(np.isfinite(x), np.abs(x), 0)
+        for a in n.args if n.op in {"add", "sub", "where"} else ():
+            if a in self.sizes:
+                size = np.maximum(size, aligned(self.sizes[a], a.axes, n.axes))
+        return size
 
 
 CAPPED = 1e3

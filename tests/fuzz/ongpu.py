@@ -129,7 +129,9 @@ def _largest(program: Program, sizes: Mapping[str, int]) -> float:
     for step in program.steps:
         axes = union(*(found[a.at].axes for a in step.args if isinstance(a, Ref)))
         most = max(most, math.prod(float(sizes[a]) for a in axes if a in sizes))
-    return max(most, *(math.prod(float(sizes[a]) for a in s.axes if a in sizes) for s in found))
+    every = [s.axes for s in found]
+    every += [union(axes, program.weave[0]) for _, axes in program.outputs]
+    return max(most, *(math.prod(float(sizes[a]) for a in axes if a in sizes) for axes in every))
 
 
 class Case:

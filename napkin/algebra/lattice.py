@@ -39,6 +39,7 @@ Folds = Mapping[Any, tuple[str, Any]]
 _DUAL = {"max": "min", "min": "max"}
 _JOIN: dict[str, Any] = {"max": sympy.Max, "min": sympy.Min}
 _TRIALS, _POSITIONS = 4, 3
+_DIGITS = 30
 
 
 def distributed(op: str, body: Any, kind: Kind, folded: Folded, real: bool = True) -> Any:
@@ -171,17 +172,38 @@ def _fails(
         moved = [s for s in named if s in free & moving]
         places = [still | {s: _drawn(s, rng) for s in moved} for _ in range(_POSITIONS)]
         try:
+            at = [dict(place) for place in places]
             known = {
-                s: _JOIN[inner](*(a.xreplace(place) for place in places))
+                s: _JOIN[inner](*(value_at(a, place) for place in at))
                 for s, (inner, a) in folds.items()
             }
-            whole = _JOIN[op](*(body.xreplace({**place, **known}) for place in places))
-            gap = sympy.N(found.xreplace({**still, **known}) - whole)
+            whole = _JOIN[op](*(value_at(body, place | known) for place in at))
+            gap = sympy.N(value_at(found, {**still, **known}) - whole)
         except (TypeError, ValueError):  # of a root or a logarithm that is no real number
             return "the separated form has no value on numbers"
         if not (gap.is_real and abs(gap) < 1e-9):
             return "the separated form fails on numbers"
     return ""
+
+
+def value_at(expression: Any, known: dict[Any, Any]) -> Any:
+    """The value of an expression, from those of its symbols: a rational number is exact, and others
+    have `_DIGITS` digits. Every distinct term is computed once, and is noted in `known`.
+
+    Raises:
+        TypeError, ValueError: a term has no real value.
+    """
+    stack = [expression]
+    while stack:
+        e = stack[-1]
+        todo = [a for a in e.args if a not in known] if e not in known else []
+        if todo:
+            stack += todo
+            continue
+        if stack.pop() not in known:
+            made = e.func(*(known[a] for a in e.args)) if e.args else e
+            known[e] = made.evalf(_DIGITS) if made.is_number and not made.is_Rational else made
+    return known[expression]
 
 
 def _drawn(symbol: Any, rng: random.Random) -> Any:

@@ -11,7 +11,7 @@ import sympy
 from fold_law import assert_law
 
 import napkin as nk
-from napkin.algebra.lattice import bounded_on_nothing
+from napkin.algebra.lattice import bounded_on_nothing, value_at
 from napkin.algebra.law import folded, ranges
 from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Diagram
@@ -147,3 +147,15 @@ def test_a_sum_of_inf_and_minus_inf_is_a_bound_on_no_position() -> None:
     folds = {top: ("max", top), bottom: ("min", bottom), other: ("min", other)}
     assert bounded_on_nothing("min", sympy.Min(top + bottom, other), folds)
     assert not bounded_on_nothing("min", sympy.Min(bottom, other), folds)
+
+
+def test_a_term_that_is_shared_has_its_value_once() -> None:
+    """As a tree the term has 2^60 parts. Rational numbers stay exact."""
+    x = sympy.Symbol("x", real=True)
+    with sympy.evaluate(False):
+        shared, exact = sympy.tanh(x), x
+        for _ in range(60):
+            shared, exact = sympy.Add(shared, sympy.Mul(shared, -1) / 2), sympy.Add(exact, exact)
+    third = sympy.Rational(1, 3)
+    assert value_at(exact, {x: third}) == third * 2**60
+    assert abs(value_at(shared, {x: third}) * 2**60 - sympy.tanh(third).evalf(30)) < 1e-25

@@ -17,10 +17,12 @@ import rarer_keys
 import readings
 import scans
 import scarce
+import selected
 import stepped
 import windowed
 from drawing import (
     AFTERWARDS,
+    CHOSEN,
     ENDS,
     FAR,
     FOUND,
@@ -118,6 +120,9 @@ LOCATED = PAIRED | {readings.found: 60, compounds.slots: 40, moves.cast: 20}
 FOLLOWED = LOCATED | {readings.found: 300}
 """Of seeds from `AFTERWARDS` on instead."""
 
+SELECTED = FOLLOWED | {selected.selected: 1_200}
+"""Of seeds from `CHOSEN` on instead."""
+
 ELSE = ("größe", "café", "μέσος", "сумма", "_ß1")
 """Names in other letters, which a kernel has in its own."""
 
@@ -133,7 +138,7 @@ def _named(made: Program, d: Drawing) -> Program:
 
 def _first(seed: int) -> Mapping[Callable[[Drawing], object], int]:
     if seed >= AFTERWARDS:
-        return FOLLOWED
+        return SELECTED if seed >= CHOSEN else FOLLOWED
     if seed >= SCARCE:
         return LOCATED if seed >= FOUND else PAIRED if seed >= SOLVED else FEWEST
     if seed >= FAR:

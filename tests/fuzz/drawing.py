@@ -97,13 +97,16 @@ FOUND = 145_000_000
 AFTERWARDS = 150_000_000
 """The first seed that computes with what it read there beside all of an array along that axis."""
 
+CHOSEN = 160_000_000
+"""The first seed that selects from what sums normalise, of rows that are looked up (`selected`)."""
+
 ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats, up to
 `SCARCE`."""
 
 BEGINS = sorted((
     MORE, NEWEST, RARE, RESUMED, KINDS, STEPPED, SEVERAL, FAR, WINDOWED, MEANS, SHARED, SCARCE,
-    SOLVED, FOUND, AFTERWARDS, ENDS,
+    SOLVED, FOUND, AFTERWARDS, CHOSEN, ENDS,
 ))  # fmt: skip
 """The first seed of every kind of programs."""
 

@@ -17,8 +17,10 @@ from napkin.ir.node import INT32, Node, number
 from napkin.ir.operators.randomness import BITS, mixed
 from napkin.ir.selecting import position
 
-_SALT = 0x3C6EF372
-"""What seeds and positions are mixed with, so that the first ones are as random as others."""
+_PLACE, _SEED = 0x3C6EF372, 0x9E3779B9 - 2**32
+"""What positions and seeds are mixed with, so that the first ones are as random as others. They
+differ in the sign: no seed from 0 on is to positions what a position is to seeds, as with one of
+both number i of seed s would be number s of seed i."""
 
 
 def uniform(seed: Operand, along: str | Iterable[str]) -> Array:
@@ -39,7 +41,7 @@ def uniform(seed: Operand, along: str | Iterable[str]) -> Array:
         raise InputError(
             "uniform names no axis; write along='...' with those that it differs along"
         )
-    places = [_mixed(position(a), number(_SALT)) for a in axes]
+    places = [_mixed(position(a), number(_PLACE)) for a in axes]
     bits = pointwise("high_bits", (reduce(_mixed, places, _key(seed)),))
     return Array(pointwise("fraction", (bits,)))
 
@@ -47,12 +49,12 @@ def uniform(seed: Operand, along: str | Iterable[str]) -> Array:
 def _key(seed: Operand) -> Node:
     """A seed, as random as what follows."""
     if isinstance(seed, Array) and seed.node.kind == "int" and not seed.node.constant:
-        return _mixed(seed.node, number(_SALT))
+        return _mixed(seed.node, number(_SEED))
     if isinstance(seed, Integral) and seed is not True and seed is not False:
         value = int(seed)
         if value in INT32:  # as an input of that number
-            return number(_number(value, _SALT))
-        return number(_number(_number((value >> 32) % 2**32, _SALT), value % 2**32))
+            return number(_number(value, _SEED))
+        return number(_number(_number((value >> 32) % 2**32, _SEED), value % 2**32))
     raise InputError(
         f"seed={seed!r} is no whole number; write one, or an input of whole numbers, as in "
         "'q x, ():int -> q x'"
@@ -70,14 +72,27 @@ def _mixed(a: Node, b: Node) -> Node:
     return pointwise("mixed", (a, b))
 
 
-def dropout(x: Operand, p: Operand, seed: Operand) -> Array:
-    """`x` times 0 with probability `p`, times 1 / (1 - p) otherwise, drawn apart for each position
-    along the axes of `x`: a NaN stays NaN, as in torch.
+def dropout(
+    x: Operand, p: Operand, seed: Operand, along: str | Iterable[str] | None = None
+) -> Array:
+    """`x` times 0 with probability `p`, times 1 / (1 - p) otherwise: a NaN stays NaN, as in torch.
+
+    Args:
+        seed: a whole number, or an array of such, as in `uniform`.
+        along: axes of `x`, in the order in which `uniform` takes them. It is drawn apart for each
+            position along these, by default along all axes of `x` in the order that they have.
 
     Raises:
-        InputError: `p` is a number outside of 0 to 1, or `seed` is no whole number.
+        InputError: `p` is a number outside of 0 to 1, `seed` is no whole number, or `along` names
+            no axis, or one that `x` lacks.
     """
     body = Array(lifted(x))
+    axes = body.axes if along is None else axes_of(along, "along")
+    if missing := [a for a in axes if a not in body.axes]:
+        raise InputError(
+            f"dropout along {' '.join(axes)}: the array has no axis {missing[0]}; write some of "
+            f"'{' '.join(body.axes)}'"
+        )
     if isinstance(p, Real):
         if not 0 <= p <= 1:
             raise InputError(f"dropout p={p!r}: a probability is between 0 and 1")
@@ -85,4 +100,4 @@ def dropout(x: Operand, p: Operand, seed: Operand) -> Array:
     else:
         p = Array(lifted(p))
     kept = 0.0 if isinstance(p, float) and p >= 1 else 1.0 / (1.0 - p)
-    return body * applied("where", uniform(seed, body.axes) < p, 0.0, kept)
+    return body * applied("where", uniform(seed, axes) < p, 0.0, kept)

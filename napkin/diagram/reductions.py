@@ -47,7 +47,7 @@ def contract(*arrays: Operand, over: str, keys: KeySet | None = None) -> Array:
     """The product of `arrays`, aligned by axis name, summed over the axes named in `over`.
 
     Args:
-        keys: the positions that count; the others are left out (see `napkin.diagram.keys`).
+        keys: the positions that count; the others are left out (see `napkin.keys`).
 
     Raises:
         InputError: an axis of `over` is on none of the arrays, or they do not fit `keys`.
@@ -123,7 +123,7 @@ def reduce(
     of them, as `softmax` has it.
 
     Args:
-        keys: the positions that count; the others are left out (see `napkin.diagram.keys`).
+        keys: the positions that count; the others are left out (see `napkin.keys`).
 
     Raises:
         InputError: `how` is not a reduction, or `x` lacks an axis, or does not fit `keys`.
@@ -192,7 +192,7 @@ def softmax(
 
     Args:
         over: the axes; of a list of arrays those of each, or of all.
-        keys: the key set of every query: other keys get weight 0 (see `napkin.diagram.keys`). Of a
+        keys: the key set of every query: other keys get weight 0 (see `napkin.keys`). Of a
             list of arrays one for each, None for all keys.
 
     Raises:
@@ -245,7 +245,7 @@ def argmax(x: Operand, over: str, keys: KeySet | None = None) -> Array:
     first NaN. Of no position it is 2^31 - 1.
 
     Args:
-        keys: the positions that count (see `napkin.diagram.keys`).
+        keys: the positions that count (see `napkin.keys`).
 
     Raises:
         InputError: `over` is not one axis of `x`, or `x` does not fit `keys`.
@@ -271,7 +271,7 @@ def topk(
     numbers -2^31, of tests False) and the position 2^31 - 1.
 
     Args:
-        keys: the positions that count (see `napkin.diagram.keys`).
+        keys: the positions that count (see `napkin.keys`).
 
     Raises:
         InputError: `k` is not between 1 and `LARGEST_K`, `over` is not one axis of `x`, or `x` does

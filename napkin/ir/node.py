@@ -76,7 +76,7 @@ class Node:
 
     Attributes:
         op: a leaf, a reduction, a composite, a scan, "rename", "keys" (a key set, see
-            `napkin.diagram.keys`), "compress" or "spread" between keys and slots, "take" (see
+            `napkin.keys`), "compress" or "spread" between keys and slots, "take" (see
             `napkin.ir.taking`), or a pointwise operator of `napkin.ir.operators`.
             "listed" is an array of numbers written out. In a kernel an "input" may have arguments:
             where it is read; and "scatter" says the same of what is stored.

@@ -53,6 +53,15 @@ def test_seeds_are_told_apart() -> None:
     assert all(a != b for i, a in enumerate(first) for b in first[:i])
 
 
+def test_a_seed_is_no_position() -> None:
+    """Number i of seed s is not number s of seed i, and no row is the same for all seeds."""
+    line = np.stack([drawn(s, (64, 1))[:, 0] for s in range(64)])
+    assert len(np.unique(line)) > line.size - 10  # of 2^23 numbers some are drawn twice
+    assert len(np.unique(np.diag(line))) == 64
+    rows = [drawn(s, (16, 32))[s] for s in range(16)]
+    assert len({r.tobytes() for r in rows}) == 16
+
+
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_kernels_draw_the_same_bits(dtype: str) -> None:
     def draw(X: Any, seed: Any) -> Any:
@@ -94,6 +103,22 @@ def test_dropout_of_nothing_and_of_all() -> None:
     assert every.evaluate(np.ones(50)).tolist() == [0.0] * 50
     asked = nk.diagram("q -> q")(lambda X, p: nk.dropout(X, p, 3))
     assert asked.evaluate(np.ones(50), p=1.0).tolist() == [0.0] * 50
+
+
+def test_dropout_along_some_axes_repeats_along_the_others() -> None:
+    """An order that is named is that of `uniform`, whatever the order of the array."""
+    d = nk.diagram("q x -> q x")(lambda X: nk.dropout(X, 0.5, 3, along="x"))
+    found = d.evaluate(np.ones((5, 40)))
+    assert (found == found[0]).all()
+    assert set(np.unique(found)) == {0.0, 2.0}
+    turned = nk.diagram("q x -> q x")(lambda X: nk.dropout(X, 0.5, 3, along="x q"))
+    wanted = nk.diagram("x q -> x q")(lambda X: nk.dropout(X, 0.5, 3))
+    assert np.array_equal(turned.evaluate(np.ones((5, 8))), wanted.evaluate(np.ones((8, 5))).T)
+
+
+def test_dropout_along_an_axis_that_is_not_there_is_refused() -> None:
+    with pytest.raises(nk.InputError, match="dropout along q y: the array has no axis y; write"):
+        nk.diagram("q x -> q x")(lambda X: nk.dropout(X, 0.5, 3, along="q y"))
 
 
 def test_attention_with_dropout_is_one_kernel() -> None:

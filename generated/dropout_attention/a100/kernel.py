@@ -6,7 +6,7 @@ dropout_attention:
   expand softmax over x into max, exp, sum and divide
   stream x
   separate z: exp(S - m) = [exp(S - m)]; running m (rescale exp(m_old - m_new))
-  separate O: P * V = [where(fraction(high_bits(mixed(mixed(mixed(seed, 1013904242),
+  separate O: P * V = [where(fraction(high_bits(mixed(mixed(mixed(seed, -1640531527),
       mixed(index(q), 1013904242)), mixed(index(x), 1013904242)))) < 0.1, 0, 1.11111) * V *
       exp(S - m)]; running m (rescale exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
@@ -71,7 +71,7 @@ def dropout_attention(
         other=0.0,
     )
     seed_tile = tl.load(seed)
-    bits = mixed(mixed(seed_tile, 1013904242), mixed(q, 1013904242))
+    bits = mixed(mixed(seed_tile, -1640531527), mixed(q, 1013904242))
 
     # stream x
     m = tl.full([BLOCK_Q], -3.4028234663852886e+38, tl.float32)

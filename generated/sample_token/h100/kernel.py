@@ -62,7 +62,7 @@ def sample_token(
 
     # held by the group for the whole stream
     seed_tile = tl.load(seed)
-    bits = mixed(mixed(seed_tile, 1013904242), mixed(n, 1013904242))
+    bits = mixed(mixed(seed_tile, -1640531527), mixed(n, 1013904242))
 
     # stream v
     m = tl.full([BLOCK_N, BLOCK_V // 8], float('-inf'), tl.float32)

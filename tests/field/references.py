@@ -84,7 +84,7 @@ def random_bits(seed: int, *shape: int) -> Array:
         return np.int64(h ^ (h >> np.uint32(15)))
 
     with np.errstate(over="ignore"):
-        bits = mixed(seed, 0x3C6EF372)
+        bits = mixed(seed, 0x9E3779B9)
         for n in shape:
             bits = mixed(bits[..., None], mixed(np.arange(n), 0x3C6EF372))
     return bits >> 9

@@ -111,14 +111,14 @@ def numbers(seed: int | np.ndarray, shape: Sequence[int], places: Sequence[int])
     Args:
         seed: a number, or whole numbers along axes of the shape.
     """
-    salt = 0x3C6EF372
+    place, first = _word(0x3C6EF372), _word(0x9E3779B9)
     if isinstance(seed, int) and not INT32.min <= seed <= INT32.max:
-        key = _hash(_hash(_word(seed >> 32), _word(salt)), _word(seed))
+        key = _hash(_hash(_word(seed >> 32), first), _word(seed))
     else:
-        key = _hash(_word(seed), _word(salt))
+        key = _hash(_word(seed), first)
     for at in places:
         own = np.arange(shape[at]).reshape([-1 if i == at else 1 for i in range(len(shape))])
-        key = _hash(key, _hash(_word(own), _word(salt)))
+        key = _hash(key, _hash(_word(own), place))
     steps = (key >> np.uint32(9)).astype(float)
     return np.broadcast_to((2 * steps + 1) / 2**24, shape)
 

@@ -189,7 +189,7 @@ def test_random_numbers_are_those_of_the_hash():
     """The first of seed 0 and of position 0, worked out with whole numbers of any size."""
     seed = Input("S", (), "int")
     step = Step("uniform", (Ref(0),), (("a",),))
-    salt, word = 0x3C6EF372, 2**32
+    place, first, word = 0x3C6EF372, 0x9E3779B9, 2**32
 
     def mixed(a, b):
         h = a ^ b
@@ -197,7 +197,7 @@ def test_random_numbers_are_those_of_the_hash():
             h = (h ^ h >> shift) * factor % word
         return h ^ h >> 15
 
-    bits = mixed(mixed(0, salt), mixed(1, salt)) >> 9
+    bits = mixed(mixed(0, first), mixed(1, place)) >> 9
     found = value([seed], step, ("a",), {"a": 2}, 0)
     assert found[1] == (bits + 0.5) / 2**23
     assert 0 < found[0] < 1

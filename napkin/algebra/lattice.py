@@ -40,6 +40,7 @@ _DUAL = {"max": "min", "min": "max"}
 _JOIN: dict[str, Any] = {"max": sympy.Max, "min": sympy.Min}
 _TRIALS, _POSITIONS = 4, 3
 _DIGITS = 30
+"""Of numbers that are not rational, where the two sides of an equation are compared."""
 
 
 def distributed(op: str, body: Any, kind: Kind, folded: Folded, real: bool = True) -> Any:
@@ -172,12 +173,11 @@ def _fails(
         moved = [s for s in named if s in free & moving]
         places = [still | {s: _drawn(s, rng) for s in moved} for _ in range(_POSITIONS)]
         try:
-            at = [dict(place) for place in places]
             known = {
-                s: _JOIN[inner](*(value_at(a, place) for place in at))
+                s: _JOIN[inner](*(value_at(a, dict(place)) for place in places))
                 for s, (inner, a) in folds.items()
             }
-            whole = _JOIN[op](*(value_at(body, place | known) for place in at))
+            whole = _JOIN[op](*(value_at(body, {**place, **known}) for place in places))
             gap = sympy.N(value_at(found, {**still, **known}) - whole)
         except (TypeError, ValueError):  # of a root or a logarithm that is no real number
             return "the separated form has no value on numbers"

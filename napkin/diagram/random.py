@@ -18,9 +18,9 @@ from napkin.ir.operators.randomness import BITS, mixed
 from napkin.ir.selecting import position
 
 _PLACE, _SEED = 0x3C6EF372, 0x9E3779B9 - 2**32
-"""What positions and seeds are mixed with, so that the first ones are as random as others. They
-differ in the sign: no seed from 0 on is to positions what a position is to seeds, as with one of
-both number i of seed s would be number s of seed i."""
+"""What positions and seeds are mixed with, so that the first ones are as random as others. With one
+number for both, position i of seed s would draw as position s of seed i. These two differ in the
+sign, so no seed and position from 0 on can be exchanged."""
 
 
 def uniform(seed: Operand, along: str | Iterable[str]) -> Array:

@@ -318,8 +318,8 @@ def _both(i: Interval, j: Interval, a: KeySet, b: KeySet) -> Interval:
     if i.step > 1 and j.step > 1:
         raise InputError(
             f"{_operand(a.text)} & {_operand(b.text)}: both step through the keys (by {i.step} and "
-            f"{j.step}); at most one of two intersected sets may be dilated. Choose the scores of "
-            "the other with nk.where(condition, scores, -inf)"
+            f"{j.step}); at most one of two intersected sets may be dilated. Mask the scores by "
+            "the other: nk.where(condition, scores, -inf)"
         )
     if j.step > 1:
         i, j = j, i

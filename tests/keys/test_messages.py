@@ -199,7 +199,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: nk.dilated(2, step=2) & nk.dilated(2, step=3),
         "dilated(2, 0, step=2) & dilated(2, 0, step=3): both step through the keys (by 2 and 3); "
-        "at most one of two intersected sets may be dilated. Choose the scores of the other with "
+        "at most one of two intersected sets may be dilated. Mask the scores by the other: "
         "nk.where(condition, scores, -inf)",
     ),
     (

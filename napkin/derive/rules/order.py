@@ -119,6 +119,8 @@ ORDERED = Rule(
         "an inner product of values in 8 bits is not opened",
         "an extremum starts from its identity",
         "an axis of an inner sum is renamed where another factor or the result carries its name",
+        "a factor computed from the size of a reduced axis stays outside of the sum along it",
+        "such a factor is 1 where an axis is empty along which it was summed",
     ),
     alternative=True,
 )

@@ -56,7 +56,7 @@ TAKEN_OUT = Rule(
         "p is no window",
         "nothing between the row and the sum moves the axes of p",
         "there are no more values to reduce",
-        "under a comparison, no sum inside is one of picked rows: what it is compared with has it",
+        "under a comparison, no sum of these rows lies inside: the other side may have it, too",
     ),
     infinite=True,
     alternative=True,

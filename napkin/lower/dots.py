@@ -45,6 +45,17 @@ def multiplies(program: Program) -> bool:
     return any(dot_of(program, n) is not None for n in postorder(program.roots))
 
 
+def beside_depth(program: Program, leaf: Node, dim: int) -> bool:
+    """Whether a tensor is the right operand of a product in 8 bits, and two of its values are
+    packed in a byte along this tile dimension, a column of the product.
+
+    Triton 3.6 and 3.9 fail to compile such an operand for sm_90 where a byte's two values are its
+    innermost dimension (TritonGPUOptimizeDotOperands, a layout that no shared memory has).
+    """
+    found = (dot_of(program, n) for n in postorder(program.roots))
+    return any(c and c.dtype == "int8" and leaf in c.sides[1] and dim in c.columns for c in found)
+
+
 def multiplied_as(kernel: Kernel, parts: Sequence[Node], boxes: Collection[Node | str] = ()) -> str:
     """The tensor whose type the operands of a product have.
 

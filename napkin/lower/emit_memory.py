@@ -14,6 +14,7 @@ from napkin.ir.storage import own_type, packed_axis
 from napkin.ir.taking import clamped, read_axes
 from napkin.lower import syntax as sx
 from napkin.lower.divisibility import tensor_axes
+from napkin.lower.dots import beside_depth
 from napkin.lower.emit_block import Block
 from napkin.lower.launch import in_box
 from napkin.lower.pointwise import TILES
@@ -51,8 +52,13 @@ def _whole(into: Block, leaf: Node, found: Expr, dims: Sequence[int]) -> Expr:
     if have != last:
         found = into.permuted(found, have, last)
     helper = "signed_halves" if own_type(leaf) == "int4" else "halves"
-    found = into.lang("reshape", sx.call(helper, found), into.extents(last))
-    return found if have == last else into.permuted(found, last, have)
+    found, made = sx.call(helper, found), last
+    if beside_depth(into.program, leaf, here):
+        n = len(dims)
+        found = into.lang("permute", found, sx.tuple_of([n - 1, n, *range(n - 1)]))
+        made = [here, *last[:-1]]
+    found = into.lang("reshape", found, into.extents(made))
+    return found if have == made else into.permuted(found, made, have)
 
 
 def boxed_load(into: Block, leaf: Node) -> Expr:

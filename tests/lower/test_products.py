@@ -123,6 +123,24 @@ def test_a_depth_of_two_dimensions_that_ends_with_a_short_one_compiles(arch: str
     plan.check(resources=False).raise_if_wrong()
 
 
+@nk.diagram("q x:int4, x d:int4 -> q d", sizes={"q": 4096, "x": 4096, "d": 4096})
+def packed_along_columns(X: Any, Y: Any) -> Any:
+    return nk.contract(X, Y, over="x") * 0.01
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_a_right_operand_of_8_bits_that_is_packed_along_its_columns_compiles(arch: str) -> None:
+    """Triton fails on sm_90 where the two halves of a byte are its innermost dimension."""
+    plan = nk.derive(packed_along_columns, on="a100", dtype="bf16")
+    (kernel,) = plan.kernels
+    plan = with_choices(plan, [kernel.choice.under(tiles={"q": 128, "d": 64, "x": 128})])
+    assert "out_dtype=tl.int32" in plan.source
+    (kernel,) = plan.kernels
+    (found,) = resources_many([job_of(kernel, kernel.choice.sizes, arch)])
+    assert isinstance(found, Resources), found
+    plan.check(sizes={"q": 38, "x": 270, "d": 22}, resources=False).raise_if_wrong()
+
+
 @nk.diagram("q x, x d -> ()", sizes={"q": 64, "x": 256, "d": 64})
 def whole_sum(X: Any, Y: Any) -> Any:
     return nk.reduce(nk.contract(X, Y, over="x"), "sum", over="q d")

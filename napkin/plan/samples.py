@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from sympy import nextprime, prevprime
@@ -29,6 +30,9 @@ LOOKED_UP = 1024
 
 TOKENS = 1024
 """Positions along the axes of a key set, about: an interpreter goes over their pairs in seconds."""
+
+MANY = 128
+"""Tiles along an axis that one kernel holds whole, and another goes over in turn."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
     if sizes is not None:
         asked = plan.diagram.with_sizes(**plan.sizes).check_sizes(sizes)
         for axis, size in asked.items():
-            whole = _roles(plan, axis)[1]
+            whole = _roles(plan, axis).whole
             if 0 < whole < size:
                 raise InputError(
                     f"{plan.name}: {axis}={size}, but a kernel of this plan holds {axis} whole in "
@@ -140,7 +144,7 @@ def _most(plan: Plan) -> dict[str, int]:
     """The sizes at most of axes that some kernel holds whole, by the axis that stands for them."""
     found = dict[str, int]()
     for a in plan.sizes:
-        if whole := _roles(plan, a)[1]:
+        if whole := _roles(plan, a).whole:
             axis = plan.diagram.sized_as(a)
             found[axis] = min(whole, found.get(axis, whole))
     return found
@@ -195,9 +199,21 @@ def _reach(keys: Node) -> dict[str, int]:
     return out
 
 
-def _roles(plan: Plan, axis: str) -> tuple[int, int]:
-    """The largest tile that cuts the axis, and the smallest that must hold it whole (0: none)."""
-    cut = [0]
+class Tiles(NamedTuple):
+    """The tiles of an axis over all kernels, in positions; 0 where there is none.
+
+    Attributes:
+        cut, least: the largest that cuts it, and the smallest.
+        whole: the smallest that must hold it whole.
+    """
+
+    cut: int
+    least: int
+    whole: int
+
+
+def _roles(plan: Plan, axis: str) -> Tiles:
+    cut: list[int] = []
     whole: list[int] = []
     same_size = [axis, *(new for new, old in plan.same_size.items() if old == axis)]
     for k in plan.kernels:
@@ -207,7 +223,7 @@ def _roles(plan: Plan, axis: str) -> tuple[int, int]:
                 whole.append(k.tiles[cut_as] * step)
             elif cut_as in k.tiles:
                 cut.append(k.tiles[cut_as] * step)
-    return max(cut), min(whole, default=0)
+    return Tiles(max(cut, default=0), min(cut, default=0), min(whole, default=0))
 
 
 def _as_cut(k: PlannedKernel, axis: str) -> tuple[str, int]:
@@ -219,23 +235,30 @@ def _as_cut(k: PlannedKernel, axis: str) -> tuple[str, int]:
 
 
 def _even(plan: Plan, axis: str) -> int:
-    cut, whole = _roles(plan, axis)
-    if whole:
-        return min(whole, plan.sizes[axis])
-    if not cut:  # read at computed positions only
+    tiles = _roles(plan, axis)
+    if tiles.whole:
+        return min(_held(tiles, tiles.whole), plan.sizes[axis])
+    if not tiles.cut:  # read at computed positions only
         return min(LOOKED_UP, plan.sizes[axis])
-    return min(2 * cut, max(cut, plan.sizes[axis]))
+    return min(2 * tiles.cut, max(tiles.cut, plan.sizes[axis]))
 
 
 def _ragged(plan: Plan, axis: str) -> int:
     """A prime: more than half of what one kernel holds where others cut the axis, little more than
     the largest tile, for an axis may have as many groups in some kernel."""
-    cut, whole = _roles(plan, axis)
+    cut, _, whole = tiles = _roles(plan, axis)
     if whole:
-        return min(nextprime(whole // 2), whole) if cut else _prime_below(whole)
+        least = min(nextprime(whole // 2), whole)
+        return _prime_below(_held(tiles, least) + 1) if cut else _prime_below(whole)
     if not cut:
         return _prime_below(min(LOOKED_UP, plan.sizes[axis]))
     return nextprime(max(2, cut) + cut // 16)
+
+
+def _held(tiles: Tiles, size: int) -> int:
+    """A size of an axis that one kernel holds whole, of which others have few tiles: two of the
+    largest, and no more than `MANY` of the smallest."""
+    return min(size, max(2 * tiles.cut, MANY * tiles.least)) if tiles.cut else size
 
 
 def _prime_below(n: int) -> int:

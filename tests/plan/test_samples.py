@@ -58,6 +58,20 @@ def test_an_axis_held_whole_stays_in_its_tile() -> None:
     assert all(case.sizes["x"] <= kernel.tiles["x"] for case in cases(plan))
 
 
+@nk.diagram("b t d, b t d -> b t d", sizes={"b": 4, "t": 700, "d": 32})
+def scan_of_weights(A, X):
+    """One kernel holds t whole, and another takes its positions in turn."""
+    weights = nk.softmax(A, over="t")
+    return nk.scan(lambda h: nk.tanh(h * weights + X), 0.0, along="t")
+
+
+def test_an_axis_that_is_held_whole_has_few_positions_where_they_are_taken_in_turn() -> None:
+    """An interpreter takes milliseconds for each."""
+    plan = nk.derive(scan_of_weights, on="h100")
+    assert [k.tiles["t"] for k in plan.kernels] == [1024, 1]
+    assert [case.sizes["t"] for case in cases(plan)] == [128, 127, 127, 61]
+
+
 def test_sizes_grow_no_further_than_the_plan_says() -> None:
     plan = nk.derive(load("sliding_attention"), sizes={"q": 640, "x": 640})
     assert {c.sizes["x"] for c in cases(plan)} <= set(range(641))

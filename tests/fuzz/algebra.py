@@ -16,8 +16,8 @@ from judged import COUNTS, Failure, Found, differing, error, worst
 from programs import Program
 from sized import fit, shrunk
 from ties import tied
-from unsure import FLOAT64, Wobble, excess, wobbles
-from values import finite, results
+from unsure import FLOAT64, Wobble, excess, on_grid, peak, wobbles
+from values import Value, finite, results
 from written import diagram as written_diagram
 
 from napkin.algebra.law import advance, chunk_of, finished, merged, start
@@ -27,9 +27,12 @@ from napkin.derive.rules.ahead import AHEAD, in_chunks_ahead
 from napkin.derive.rules.part import why_not_parted
 from napkin.derive.rules.scan_parts import in_scanned_parts, scanned, why_not_scanned
 from napkin.diagram.diagram import Diagram
-from napkin.ir.evaluate import aligned, evaluate
-from napkin.ir.node import FLOOR, Node, number, postorder
+from napkin.diagram.interface import Output
+from napkin.ir.evaluate import aligned, evaluate, evaluate_more
+from napkin.ir.node import FLOOR, Node, factors, number, over, postorder
 from napkin.ir.slotted import guard
+from napkin.ir.taking import table_of
+from napkin.ir.walk import order_of
 from napkin.plan.segments import Memo
 
 TOLERANCE = 1e-9
@@ -52,6 +55,9 @@ BY_HAND = 0.3
 
 ROUNDING = 2.0**-53
 """Of float64, relative."""
+
+SUMMED = 12
+"""Times that sums are moved: a step turns in half of them."""
 
 SLACK = 10.0
 """How much further than by that nudge a result may be off: rounding is ten thousand times less."""
@@ -174,12 +180,13 @@ class _Algebra:
             ready: dict[Node, np.ndarray] = {}
             ours = dict(zip(known.first, names, strict=True))
             for kernel in known.search.kernels:
-                read = {t: node_of[ours[t]] for t in _read(kernel) if ours[t] in node_of}
+                every = _read(kernel) | _needed(kernel)
+                read = {t: node_of[ours[t]] for t in every if ours[t] in node_of}
                 arrays = {
                     t: aligned(values.of(n), n.axes, laid.get(ours[t]) or run.pieces.axes_of(n))
                     if (n := read.get(t))
                     else self.arrays[ours[t]]
-                    for t in _read(kernel)
+                    for t in every
                 }
                 wanted = {
                     o.name: aligned(values.of(n), n.axes, o.axes)
@@ -199,6 +206,11 @@ def _read(kernel: Kernel) -> set[str]:
     return {a.tensor for a in kernel.reads}
 
 
+def _needed(kernel: Kernel) -> set[str]:
+    """The tensors that its results are of, some of which may cancel."""
+    return {tensor_of(n) for n in leaves(o.node for o in kernel.origin)}
+
+
 class _Candidate:
     """One labelled kernel, what it reads, and values of terms that others on it had, too."""
 
@@ -212,8 +224,11 @@ class _Candidate:
         tiles = candidates.tiling(self.kernel, self.sizes, rng)
         ran = execute(self.kernel, self.arrays, self.sizes, tiles, self.scalars, self.ready)
         for name, want in wanted.items():
-            off = error(self._excused(ran.outputs[name], want, ran.stuck), want)
-            if off > TOLERANCE and off > self._allowed(tiles, name):
+            given = self._excused(ran.outputs[name], want, ran.stuck)
+            off = error(given, want)
+            if off <= TOLERANCE or off <= self._allowed(tiles, name):
+                continue
+            if self._beyond_sums(given, want, name) > TOLERANCE:
                 said = f"{self.about}, tiles {tiles}: {name} {differing(ran.outputs[name], want)}"
                 raise Found("wrong value", f"kernel {how(self.kernel)}", said)
         bind = candidates.read_by(self.kernel, self.arrays)
@@ -236,8 +251,7 @@ class _Candidate:
         fine = np.isnan(found) & (stuck | (other & np.isinf(wanted)))
         if any(n.op == "greater" and number(FLOOR) in n.args for n in tails):
             fine |= (found == 0) & np.isnan(wanted)
-        needed = {tensor_of(n) for n in leaves(o.node for o in self.kernel.origin)}
-        if needed - _read(self.kernel):
+        if _needed(self.kernel) - _read(self.kernel):
             fine |= np.isnan(wanted)
         return np.where(fine, wanted, found)
 
@@ -245,6 +259,33 @@ class _Candidate:
         """How far a result may be off: further than moving what the kernel reads moves it, there or
         back, for a step turns one way alone."""
         return SLACK * max(self._moved(tiles, name, by) for by in (NUDGE, -NUDGE))
+
+    def _beyond_sums(self, found: np.ndarray, wanted: np.ndarray, name: str) -> float:
+        """How far a result is off beyond what roundings of sums make of it: a mean of equal values
+        is one of them to rounding alone, wherever they lie."""
+        (root,) = (o for o in self.kernel.origin if o.name == name)
+        exact = self._summed(root, 0.0, 0)
+        wobble = Wobble.none(exact)
+        for seed in range(SUMMED):
+            wobble = wobble.beside(exact, self._summed(root, NUDGE, seed))
+        return excess(found, wanted, wobble)
+
+    def _summed(self, output: Output, by: float, seed: int) -> np.ndarray:
+        """A result where every sum is moved, or with the first seed, rounded: what cancels is 0."""
+        rng = np.random.default_rng(seed)
+        known = {table_of(n): self.arrays[tensor_of(n)] for n in leaves([output.node])}
+        for n in order_of((output.node,), frozenset(known)):
+            (value,) = evaluate_more([n], known, self.sizes, self.scalars)
+            if n.op in {"sum", "either"} and value.dtype.kind == "f":
+                if n.op == "either":
+                    size = peak(Value(n.args[0].axes, known[n.args[0]]), over(n), n.axes)
+                else:
+                    large = {p: np.abs(known[p]) for p in factors(n.args[0])}
+                    (size,) = evaluate([n], large, self.sizes, self.scalars)
+                moved = value + by * size * rng.uniform(-1, 1, value.shape)
+                known[n] = moved if seed else on_grid(value, by * size)
+        made = aligned(known[output.node], output.node.axes, output.axes)
+        return np.broadcast_to(made, [self.sizes[a] for a in output.axes])
 
     def _moved(self, tiles: Mapping[str, int], name: str, by: float) -> float:
         found = execute(self.kernel, self.arrays, self.sizes, tiles, self.scalars).outputs[name]
@@ -310,8 +351,11 @@ class _Candidate:
 
     def _held(self, name: str, value, wanted, tiles, lengths: Sequence[int], stuck: bool) -> None:
         """Hold what parts of some lengths give to what is wanted."""
-        off = error(self._excused(value, wanted, stuck), wanted)
-        if off > 1e-7 and off > self._allowed(tiles, name):
+        given = self._excused(value, wanted, stuck)
+        off = error(given, wanted)
+        if off <= 1e-7 or off <= self._allowed(tiles, name):
+            return
+        if self._beyond_sums(given, wanted, name) > TOLERANCE:
             said = f"{self.about}, parts {lengths}: {name} {differing(value, wanted)}"
             raise Found("wrong value", f"merge {how(self.kernel)}", said)
 

@@ -22,7 +22,7 @@ from handmade import by_hand
 from judged import COUNTS, Found, differing, error, reordered
 from programs import Program
 from sized import fit, held
-from unsure import excess, wobbles
+from unsure import excess, held_in, wobbles
 from values import finite, results, wrapped
 from written import diagram as written_diagram
 
@@ -346,7 +346,8 @@ class Case:
         moves = self._moves(i, step)
         if off <= SENSITIVE * moves:
             return
-        wobble = wobbles(self.program, self.data, self.sizes, self.wanted, step)[i]
+        held = held_in(types, self.plan)
+        wobble = wobbles(self.program, self.data, self.sizes, self.wanted, step, held)[i]
         off = excess(found, wanted, wobble)
         if off <= limit:
             return

@@ -24,7 +24,7 @@ from judged import COUNTS, Failure, Found, crash, differing, error, reordered, w
 from otherwise import allowed, excused
 from programs import Program, Ref, shapes, union
 from sized import shrunk
-from unsure import FLOAT16, FLOAT32, Wobble, excess, wobbles
+from unsure import Wobble, excess, held_in, wobbles
 from values import results, wrapped
 from written import diagram as written_diagram
 
@@ -252,8 +252,7 @@ class Case:
         """How far results move by a few roundings of each step. In 16 bits a value is rounded where
         it is stored or multiplied, not at every step; and so it is where it leaves fp16, or is too
         small for it."""
-        between = self.plan.materialised or "tl.dot" in self.plan.source
-        held = FLOAT16 if "fp16" in types and between else FLOAT32
+        held = held_in(types, self.plan)
         few = step if types == {"fp32"} else step / 8
         given = self.program, self.data, self.sizes
         found = wobbles(*given, self.wanted, few, held, fused=True)

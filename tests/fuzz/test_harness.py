@@ -195,6 +195,45 @@ def test_values_on_the_edge_of_a_step_are_no_wrong_rewriting():
     assert modes.tried(modes.prepared("algebra"), draw(seed), seed) is None
 
 
+EDGES = {
+    153003373: "equal values beside their mean",
+    67002305: "values that a maximum makes equal beside their mean",
+    164010103: "a sum of deviations from a mean, which a kernel knows to be 0",
+    148005527: "a + b - a b of thousands of numbers below and above 0, which grows and shrinks",
+}
+"""What rounding decides, and moving inputs does not show."""
+
+
+@pytest.mark.parametrize("seed", EDGES, ids=EDGES.get)
+def test_values_that_the_order_of_a_sum_decides_are_no_wrong_kernel(seed: int) -> None:
+    assert modes.tried(modes.prepared("algebra"), draw(seed), seed) is None
+
+
+def test_a_kernel_that_is_off_by_more_than_its_sums_is_found(monkeypatch) -> None:
+    """Beside a step that rounding turns: a mean of equal values, and the values times 1 + 1e-6."""
+    right = algebra.execute
+
+    def off(*given, **more):
+        found = right(*given, **more)
+        for name, value in found.outputs.items():
+            found.outputs[name] = value * (1 + 1e-6)
+        return found
+
+    monkeypatch.setattr(algebra, "execute", off)
+    steps = (
+        Step("sum", (Ref(0),), (("x",),)),
+        Step("maximum", (Ref(0), Ref(1))),
+        Step("mean", (Ref(2),), (("x",),)),
+        Step("greater", (Ref(2), Ref(3))),
+        Step("where", (Ref(4), Ref(2), Ref(0))),
+    )
+    given = Input("X", ("x",), fill="positive")
+    program = Program((given,), steps, ((Ref(5), ("x",)),), {"x": 7})
+    failure = modes.tried(modes.prepared("algebra"), program, 0)
+    assert failure.category == "wrong value"
+    assert failure.cause.startswith("kernel")
+
+
 def test_a_rewriting_that_is_off_by_more_than_rounding_is_found(monkeypatch):
     right = candidates.Values.output
     monkeypatch.setattr(candidates.Values, "output", lambda *given: right(*given) * (1 + 1e-6))

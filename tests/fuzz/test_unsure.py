@@ -10,8 +10,11 @@ import numpy as np
 from gradient import jumps
 from judged import error
 from programs import Input, Program, Ref, Step
-from unsure import FLOAT16, FLOAT32, Range, Wobble, excess, wobbles
+from unsure import FLOAT16, FLOAT32, Range, Wobble, excess, held_in, wobbles
 from values import results
+
+from napkin.diagram.library import load
+from napkin.plan.derive import derive
 
 HALF = 2.0**-24
 X = Input("X", ("x",))
@@ -277,6 +280,31 @@ def test_what_is_too_small_for_fp16_is_equal_to_0_there():
 def test_values_that_are_equal_in_float32_are_so_in_a_plan_of_16_bits():
     """tanh(9.5) and tanh(12) are 1 there, and tanh(6) is not."""
     assert reached("tanh", [0.5, *[6.0] * 20, 9.5, *[12.0] * 20], 21)
+
+
+def test_a_cast_moves_by_half_a_step_of_its_type():
+    """-1000.1 and -1000.2 are one number in fp16, and three in float32."""
+    cast = Step("cast", (Ref(0),), options=(("dtype", "fp16"), ("kind", "real")))
+    steps = [cast, reduced("argmax", 1)]
+    wanted, wobble = moved(steps, (), [-1000.2, -1000.1, -1003.0])
+    assert wanted == 1
+    assert wobble.by == 1
+    assert not moved(steps, (), [-1001.2, -1000.1, -1003.0])[1].by
+
+
+def test_what_grows_on_the_way_moves_by_its_largest():
+    """1 - (1 - a) (1 - b) of thirty -1 is about 1e9, and a 1 beside them makes it 1."""
+    wanted, wobble = moved([reduced("either", 0)], (), [-1.0] * 30 + [1.0])
+    assert wanted == 1
+    assert wobble.by > 1
+    assert moved([reduced("either", 0)], (), [0.5] * 30 + [1.0])[1].by < 1e-5
+
+
+def test_a_plan_of_fp16_holds_its_steps_in_it_where_it_rounds_between():
+    plan = derive(load("attention"), "h100", dtype="fp16")
+    assert held_in({"fp16"}, plan) is FLOAT16
+    assert held_in({"fp32"}, plan) is FLOAT32
+    assert held_in({"fp16"}, derive(load("softmax"), "h100", dtype="fp16")) is FLOAT32
 
 
 def test_an_infinity_is_found_where_no_number_is_wanted_and_not_the_other_way():

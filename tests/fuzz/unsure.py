@@ -18,13 +18,15 @@ by. A sum then moves by one rounding of each product that it has.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 from judged import both
 from programs import Program, Ref, Step
 from values import DTYPE, Value, value
+
+from napkin.plan.plan import Plan
 
 SAMPLES = 12
 """Evaluations: what jumps in half of them is seen to jump in one."""
@@ -99,8 +101,8 @@ SELECTS = {
 READS = {"rename", "take", "slide", "neg"}
 """Operators that give what they are given, at other positions or with another sign."""
 
-NARROW = {"bf16", "fp16", "fp8"}
-"""Types to which a cast rounds, and the reference does not."""
+NARROW = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp8": 2.0**-4}
+"""Half steps of types to which a cast rounds, and the reference does not."""
 
 SUMS = {"sum", "mean", "contract", "cumsum", "added"}
 FROM_ONE = {"tanh", "softplus"}
@@ -181,11 +183,13 @@ def disturbed(
         plain = (step.op in SELECTS and not narrow) or not real
         exact.append(plain and all(exact[r.at] for r in _read(step)))
         if real and not exact[-1]:
-            reach = _reach(step, made.data, found, sizes, rounding * ROUNDINGS)
+            reach = _reach(step, made, found, sizes, rounding * ROUNDINGS)
+            if narrow and rounding:
+                reach = np.maximum(reach, np.abs(made.data) * NARROW[str(step.option["dtype"])])
             if fused and rounding and step.op in {"add", "sub"}:
                 reach = reach + UNROUNDED * _products(step, made.axes, program, found, sizes)
             drawn = reach * rng.uniform(-1, 1, made.data.shape)
-            moved = _nearest(made.data, reach) if nearest else made.data + drawn
+            moved = on_grid(made.data, reach) if nearest else made.data + drawn
             moved = _small(moved, held, lost, rng)
             beyond = _beyond(step, made.data, found, held.largest)
             made = Value(made.axes, np.where(beyond, np.nan, moved))
@@ -199,15 +203,16 @@ def _read(step: Step) -> list[Ref]:
 
 def _reach(
     step: Step,
-    data: np.ndarray,
+    made: Value,
     known: Sequence[Value],
     sizes: Mapping[str, int],
     rounding: float,
 ) -> np.ndarray:
     """How far what a step computed may be off."""
     with np.errstate(all="ignore"):
-        size = _terms(step, known, sizes) if step.op in SUMS else np.abs(data)
+        size = _terms(step, known, sizes) if step.op in SUMS else np.abs(made.data)
         size = size + 1.0 if step.op in FROM_ONE else size
+        size = np.maximum(size, _peak(step, made, known)) if step.op == "either" else size
         long = _long(step, sizes) if step.op in SUMS else 1.0
         return np.where(np.isfinite(size), size, 0.0) * rounding * long
 
@@ -235,7 +240,7 @@ def _multiplies(ref: Ref, program: Program, sizes: Mapping[str, int]) -> bool:
     return step.op == "mul" or (step.op == "contract" and bool(one))
 
 
-def _nearest(data: np.ndarray, reach: np.ndarray) -> np.ndarray:
+def on_grid(data: np.ndarray, reach: np.ndarray) -> np.ndarray:
     """Values rounded to multiples of a power of two, by no more than they may be off."""
     with np.errstate(all="ignore"):
         grid = 2.0 ** np.floor(np.log2(reach))
@@ -250,7 +255,8 @@ def _small(
     the next."""
     small = np.abs(data) < held.normal
     if lost is None:
-        return np.where(small, np.round(data / held.least) * held.least, data)
+        near = np.where(small, data, 0.0)
+        return np.where(small, np.round(near / held.least) * held.least, data)
     if not lost or not small.any():
         return data
     with np.errstate(all="ignore"):
@@ -291,6 +297,30 @@ def _by_logarithm(step: Step, known: Sequence[Value]) -> np.ndarray | bool:
 def _long(step: Step, sizes: Mapping[str, int]) -> float:
     """How many more roundings a long sum may be off by: those of equal terms add up."""
     return max(1.0, math.prod(sizes[a] for a in step.over[0]) / TERMS)
+
+
+def _peak(step: Step, made: Value, known: Sequence[Value]) -> np.ndarray:
+    x, gone = known[_read(step)[0].at], step.over[0]
+    return peak(x, gone, made.axes)
+
+
+def peak(x: Value, gone: Sequence[str], axes: Sequence[str]) -> np.ndarray:
+    """The largest that 1 - (1 - a) (1 - b) ... is on the way along some axes, in two orders: of
+    numbers below 0 it grows, and others then take it back."""
+    rest = tuple(a for a in x.axes if a not in gone)
+    largest = np.zeros([x.data.shape[x.axes.index(a)] for a in rest])
+    for order in (gone, gone[::-1]):
+        ways = x.on((*rest, *order)).reshape(*largest.shape, -1)
+        parts = 1.0 - np.multiply.accumulate(1.0 - ways, axis=-1)
+        largest = np.maximum(largest, np.abs(parts).max(axis=-1, initial=0.0))
+    return Value(rest, largest).on(tuple(axes))
+
+
+def held_in(types: Set[str], plan: Plan) -> Range:
+    """The numbers that a plan's steps are held in: those of fp16 where it stores or multiplies in
+    between, and rounds to it."""
+    between = plan.materialised or "tl.dot" in plan.source
+    return FLOAT16 if "fp16" in types and between else FLOAT32
 
 
 def _terms(step: Step, known: Sequence[Value], sizes: Mapping[str, int]) -> np.ndarray:

@@ -98,7 +98,7 @@ def _number(expression: Any, known: Mapping[Any, Any], what: str) -> float:
     return float(value)
 
 
-def distinct(cost: Cost) -> dict[tuple[str, Direction], list[Transfer]]:
+def by_tensor(cost: Cost) -> dict[tuple[str, Direction], list[Transfer]]:
     """The transfers of each tensor in each direction: one tensor may be read under two names."""
     out: dict[tuple[str, Direction], list[Transfer]] = {}
     for t in cost.H.parts:
@@ -108,7 +108,7 @@ def distinct(cost: Cost) -> dict[tuple[str, Direction], list[Transfer]]:
 
 def once(cost: Cost) -> Any:
     """Values that cross where memory has no limit: every tensor once, symbolic."""
-    return sympy.expand(sympy.Add(*(own[0].size for own in distinct(cost).values())))
+    return sympy.expand(sympy.Add(*(own[0].size for own in by_tensor(cost).values())))
 
 
 def bytes_once(
@@ -121,7 +121,7 @@ def bytes_once(
     """
     known = {size_symbol(a): n for a, n in sizes.items()}
     out: dict[tuple[str, Direction], int] = {}
-    for key, own in distinct(cost).items():
+    for key, own in by_tensor(cost).items():
         whole = int(own[0].size.subs(known))
         read = sum(t.values(sizes, tiles) for t in own)
         out[key] = int(min(whole, read) * cost.unit[key[0]])

@@ -290,7 +290,7 @@ def compiled(plan: Plan, *, registers: bool = True) -> list[ResourceRow]:
     own = plan.machine.arch
     archs = dict.fromkeys([*ARCHITECTURES, own] if own in KNOWN else ARCHITECTURES)
     todo = [(k, arch) for k in distinct(plan.kernels) for arch in archs if _compiles(k, arch)]
-    todo += [(k, own) for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
+    todo += [(k, own) for k in distinct(plan.of_warpgroups)]
     ask = resources_many if registers else compilations
     jobs = _jobs(plan, todo)
     each = [(k, arch, job) for (k, arch), job in zip(todo, jobs, strict=True)]

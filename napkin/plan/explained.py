@@ -232,7 +232,7 @@ def _kernels(plan: Plan, tracer: Tracer) -> Iterator[Item]:
         own = (m for m in plan.trail if m.kernel == name and m.rule not in OF_THE_WHOLE)
         yield from (_moved(m, name) for m in own)
         yield _set(k)
-    yield from (_set(k) for k in distinct(plan.launched.kernels) if k.schedule.warpgroups)
+    yield from map(_set, distinct(plan.of_warpgroups))
 
 
 def _set(k: PlannedKernel) -> Item:

@@ -33,7 +33,7 @@ def warpgroup_file(plan: Plan, derivation: bool = True) -> str:
     Args:
         derivation: say in the header what they are and cost.
     """
-    kernels = [k for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
+    kernels = distinct(plan.of_warpgroups)
     if not kernels:
         return ""
     head = _header(plan, _specialised(kernels) if derivation else [GENERATED])

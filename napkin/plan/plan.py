@@ -148,6 +148,11 @@ class Plan:
         kernels = (replace(k, choice=instead.get(id(k.choice), k.choice)) for k in self.kernels)
         return replace(self, kernels=tuple(kernels))
 
+    @property
+    def of_warpgroups(self) -> tuple[PlannedKernel, ...]:
+        """The kernels of warpgroups that run in place of its own."""
+        return tuple(k for k in self.launched.kernels if k.schedule.warpgroups)
+
     def _specialised(self, k: PlannedKernel) -> Choice | None:
         if k.schedule.warpgroups:
             return None
@@ -221,7 +226,6 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data; expressions are sympy text."""
-        fast = [k for k in self.launched.kernels if k.schedule.warpgroups]
         return {
             "name": self.name,
             "machine": self.machine.name,
@@ -232,7 +236,7 @@ class Plan:
             "workspace_bytes": self.workspace,
             **({"accumulates": list(self.accumulates)} if self.accumulates else {}),
             "kernels": [k.to_json() for k in self.kernels],
-            **({"warpgroups": [k.to_json() for k in fast]} if fast else {}),
+            **({"warpgroups": [k.to_json() for k in fast]} if (fast := self.of_warpgroups) else {}),
         }
 
     def without_descriptors(self) -> Plan:

@@ -18,8 +18,8 @@ def plan_text(plan: Plan) -> str:
     lines += [line for note in plan.notes for line in ("", note)]
     for k in plan.kernels:
         lines += ["", *_kernel(k)]
-    for k in plan.launched.kernels:
-        lines += _specialised(k) if k.schedule.warpgroups else []
+    for k in plan.of_warpgroups:
+        lines += _specialised(k)
     lines += ["", f"predicted time {plan.seconds * 1e6:.1f} us"]
     return "\n".join(lines)
 

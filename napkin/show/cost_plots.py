@@ -15,7 +15,7 @@ from napkin.ir.symbols import size_symbol
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.show import files
-from napkin.show.plans import heading, kernel_title, specialised
+from napkin.show.plans import heading, kernel_title
 from napkin.show.plots import figure, figure_class
 from napkin.show.predictions import fixed_sizes
 from napkin.show.words import Range, sizes_text
@@ -61,7 +61,7 @@ def plot_plan(folder: Path, plan: Plan) -> list[str]:
         found = landscape(k)
         if found is not None:
             out.append(_write(folder, f"tiles_{k.name}", about, _draw_landscape, found))
-    for k in specialised(plan):
+    for k in distinct(plan.of_warpgroups):
         about = f"{kernel_title(k)} of {heading(plan)}"
         out.append(
             _write(folder, f"roofline_{k.name}_warpgroups", about, _draw_roofline, roofline(k))

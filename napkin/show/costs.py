@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from napkin.bound.least import distinct, for_memory
+from napkin.bound.least import by_tensor, for_memory
 from napkin.bound.optimum import Optimum
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.interior import visited_symbol
@@ -18,10 +18,10 @@ from napkin.errors import InputError
 from napkin.ir.symbols import MEMORY, group_symbol, size_symbol, stream_symbol
 from napkin.ir.types import STORAGE
 from napkin.plan.plan import Plan
-from napkin.plan.planned import PlannedKernel
+from napkin.plan.planned import PlannedKernel, distinct
 from napkin.show.console import RenderableType, Table, table
 from napkin.show.notes import notes
-from napkin.show.plans import heading, kernel_title, specialised, term_text, total_time
+from napkin.show.plans import heading, kernel_title, term_text, total_time
 from napkin.show.words import bytes_text, us_text
 from napkin.studies.roofline import LevelUse, PipeUse, Roofline, roofline
 
@@ -35,8 +35,7 @@ def cost_json(plan: Plan) -> dict[str, Any]:
         if _mixed(k):
             data["in_bytes"] = _in_bytes_json(k)
         data["roofline"] = _roofline_json(roofline(k))
-    fast = [k for k in plan.launched.kernels if k.schedule.warpgroups]
-    for data, k in zip(out.get("warpgroups", ()), fast, strict=True):
+    for data, k in zip(out.get("warpgroups", ()), plan.of_warpgroups, strict=True):
         data["roofline"] = _roofline_json(roofline(k))
     return out
 
@@ -48,7 +47,7 @@ def cost_view(plan: Plan) -> list[RenderableType]:
         out += [_transfers(k), _memory(k), _optima(plan, k)]
         out += [_in_bytes(k)] if _mixed(k) else []
         out += _rooflines(k)
-    for k in specialised(plan):
+    for k in distinct(plan.of_warpgroups):
         said = f"It runs in place of kernel {k.name} on tensors that descriptors serve."
         out += [*_rooflines(k), said, ""]
     return [*out, total_time(plan), *notes(plan)]
@@ -162,7 +161,7 @@ def _at_sizes_json(plan: Plan, k: PlannedKernel) -> dict[str, Any]:
 def _transfers(k: PlannedKernel) -> Table:
     columns = ("tensor", "direction", "H in values", ">values", ">bytes")
     made = table(*columns, title=f"kernel {k.name}: transfers")
-    for (tensor, direction), own in distinct(k.cost).items():
+    for (tensor, direction), own in by_tensor(k.cost).items():
         values = sum(t.values(k.choice.sizes, k.tiles) for t in own)
         symbolic, count = sum(t.total for t in own), k.bytes[tensor, direction]
         made.add_row(tensor, direction, str(symbolic), f"{values:,}", f"{count:,}")

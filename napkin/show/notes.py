@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from napkin.bound.least import distinct
+from napkin.bound.least import by_tensor
 from napkin.count.interior import visited_symbol
 from napkin.ir.key_sets import bounds_of
 from napkin.ir.types import stored_bytes
@@ -82,7 +82,7 @@ def _typical(visits: Visits) -> str:
 
 def _boxed(k: PlannedKernel) -> Iterator[str]:
     boxed: dict[str, None] = {}
-    for (tensor, direction), own in distinct(k.cost).items():
+    for (tensor, direction), own in by_tensor(k.cost).items():
         values = sum(t.values(k.choice.sizes, k.tiles) for t in own)
         if k.bytes[tensor, direction] > stored_bytes(values, k.dtypes[tensor]):
             boxed[tensor] = None

@@ -27,13 +27,8 @@ def heading(plan: Plan) -> str:
 def plan_view(plan: Plan) -> list[RenderableType]:
     """The derivation and the costs of a plan."""
     tables = [pairs(kernel_title(k), _rows(k)) for k in plan.kernels]
-    tables += [pairs(kernel_title(k), _specialised_rows(k)) for k in specialised(plan)]
+    tables += [pairs(kernel_title(k), _specialised_rows(k)) for k in distinct(plan.of_warpgroups)]
     return [trail_tree(plan.trail, heading(plan)), "", *tables, total_time(plan), *plan.notes]
-
-
-def specialised(plan: Plan) -> list[PlannedKernel]:
-    """The kernels of warpgroups that run in place of a plan's own."""
-    return [k for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
 
 
 def kernel_title(k: PlannedKernel) -> str:

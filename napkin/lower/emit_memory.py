@@ -43,7 +43,8 @@ def load(into: Block, leaf: Node) -> Expr:
 
 
 def _whole(into: Block, leaf: Node, found: Expr, dims: Sequence[int]) -> Expr:
-    """The values of a tile as it was loaded: of one of bytes that hold two each, these."""
+    """The values of a tile as it was loaded: of one of bytes that hold two each, these, which are
+    put together where they lie, or before the other dimensions (`beside_depth`)."""
     packed = packed_axis(leaf)
     if not packed:
         return found

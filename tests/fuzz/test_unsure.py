@@ -10,8 +10,8 @@ import numpy as np
 from gradient import jumps
 from judged import error
 from programs import Input, Program, Ref, Step
-from unsure import FLOAT16, FLOAT32, Range, Wobble, excess, held_in, wobbles
-from values import results
+from unsure import FLOAT16, FLOAT32, Range, Wobble, excess, held_in, peak, wobbles
+from values import Value, results
 
 from napkin.diagram.library import load
 from napkin.plan.derive import derive
@@ -298,6 +298,7 @@ def test_what_grows_on_the_way_moves_by_its_largest():
     assert wanted == 1
     assert wobble.by > 1
     assert moved([reduced("either", 0)], (), [0.5] * 30 + [1.0])[1].by < 1e-5
+    assert peak(Value(("a", "x"), np.zeros((0, 0))), ("x",), ("a",)).shape == (0,)
 
 
 def test_a_plan_of_fp16_holds_its_steps_in_it_where_it_rounds_between():

@@ -308,9 +308,10 @@ def peak(x: Value, gone: Sequence[str], axes: Sequence[str]) -> np.ndarray:
     """The largest that 1 - (1 - a) (1 - b) ... is on the way along some axes, in two orders: of
     numbers below 0 it grows, and others then take it back."""
     rest = tuple(a for a in x.axes if a not in gone)
-    largest = np.zeros([x.data.shape[x.axes.index(a)] for a in rest])
+    length = dict(zip(x.axes, x.data.shape, strict=True))
+    largest = np.zeros([length[a] for a in rest])
     for order in (gone, gone[::-1]):
-        ways = x.on((*rest, *order)).reshape(*largest.shape, -1)
+        ways = x.on((*rest, *order)).reshape(*largest.shape, math.prod(length[a] for a in gone))
         parts = 1.0 - np.multiply.accumulate(1.0 - ways, axis=-1)
         largest = np.maximum(largest, np.abs(parts).max(axis=-1, initial=0.0))
     return Value(rest, largest).on(tuple(axes))

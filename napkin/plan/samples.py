@@ -244,8 +244,8 @@ def _even(plan: Plan, axis: str) -> int:
 
 
 def _ragged(plan: Plan, axis: str) -> int:
-    """A prime: more than half of what one kernel holds where others cut the axis, little more than
-    the largest tile, for an axis may have as many groups in some kernel."""
+    """A prime: more than half of what one kernel holds where others cut the axis, or `_held`;
+    else little more than the largest tile, for an axis may have as many groups in some kernel."""
     cut, _, whole = tiles = _roles(plan, axis)
     if whole:
         least = min(nextprime(whole // 2), whole)

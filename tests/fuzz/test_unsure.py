@@ -283,7 +283,7 @@ def test_values_that_are_equal_in_float32_are_so_in_a_plan_of_16_bits():
 
 
 def test_a_cast_moves_by_half_a_step_of_its_type():
-    """-1000.1 and -1000.2 are one number in fp16, and three in float32."""
+    """-1000.1 and -1000.2 are one number in fp16, and two in float32."""
     cast = Step("cast", (Ref(0),), options=(("dtype", "fp16"), ("kind", "real")))
     steps = [cast, reduced("argmax", 1)]
     wanted, wobble = moved(steps, (), [-1000.2, -1000.1, -1003.0])

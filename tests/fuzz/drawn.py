@@ -282,13 +282,14 @@ class Tally:
         self.ways = ways()
         self.taken = np.zeros(len(self.ways), dtype=np.int64)
         self.names: Counter[str] = Counter()
-        self.seeds: dict[int, list[int]] = {}
+        self.seeds: dict[int | str, list[int]] = {}
 
     def add(self, marks: bytes, names: Iterable[str], seed: int) -> None:
         """One more program."""
         taken = np.frombuffer(marks, dtype=np.uint8)
-        for i in np.flatnonzero(taken & (self.taken < KEPT)):
-            self.seeds.setdefault(int(i), []).append(seed)
+        applied = [n for n in names if n.startswith("rule ") and self.names[n] < KEPT]
+        for i in (*map(int, np.flatnonzero(taken & (self.taken < KEPT))), *applied):
+            self.seeds.setdefault(i, []).append(seed)
         self.taken += taken
         self.names.update(names)
 
@@ -302,9 +303,16 @@ class Tally:
                 self.names[name] += n
 
     def rare(self) -> dict[str, list[int]]:
-        """Seeds that draw each way of the emitters that is drawn less than `ENOUGH` times."""
-        few = ((self.ways[i].name, i) for i in self.seeds if self.taken[i] < ENOUGH)
-        return {name: self.seeds[i] for name, i in few if name.startswith(EMITTERS)}
+        """Seeds that draw each rule and each way of the emitters that is drawn less than `ENOUGH`
+        times."""
+        found: dict[str, list[int]] = {}
+        for i, seeds in self.seeds.items():
+            name, drawn = (
+                (i, self.names[i]) if isinstance(i, str) else (self.ways[i].name, self.taken[i])
+            )
+            if drawn < ENOUGH and name.startswith((EMITTERS, "rule ")):
+                found[name] = seeds
+        return found
 
     def table(self) -> dict[str, int]:
         """The number of programs that drew each name, rule and way."""

@@ -7,7 +7,6 @@ the constants, as in the exact solver; whatever those leave open, the next large
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -119,38 +118,42 @@ def _targets(
 def _dominant(pending: Sequence[_Monomial], budget: sympy.Symbol) -> list[Fraction]:
     """The dual weights of min over y of the largest exponent of a cost monomial.
 
-    An exact search over vertices: there are few variables and few monomials. A monomial of positive
-    weight rules; the ones that rule are as many as fix the variables in them, up to one scale.
+    The simplex method on fractions, from tiles that stay as they are, and with the first row that
+    may leave or enter, so that it ends (Bland, 1977). A monomial of positive weight rules; the ones
+    that rule are as many as fix the variables in them, up to one scale.
     """
     columns = [i for i in range(len(pending[0].exponents)) if any(m.exponents[i] for m in pending)]
-    rows: list[list[Fraction]] = []
-    limits: list[Fraction] = []
-    for monomial in pending:
-        slope = Fraction(-1 if monomial.role == "cost" else 0)
-        rows.append([*(monomial.exponents[i] for i in columns), slope])
-        ceiling = Fraction(1 if monomial.role == "use" else 0)
-        limits.append(ceiling - _order(monomial.coefficient, budget))
-    size = len(columns) + 1
-    aim = [Fraction(0)] * len(columns) + [Fraction(-1)]
-    for basis in itertools.combinations(range(len(rows)), size):
-        dual = _solve_square([list(c) for c in zip(*(rows[k] for k in basis), strict=True)], aim)
-        if dual is None or any(w < 0 for w in dual):
-            continue
-        vertex = _solve_square([rows[k] for k in basis], [limits[k] for k in basis])
-        if vertex is not None and all(
-            sum((a * x for a, x in zip(row, vertex, strict=True)), Fraction(0)) <= limit
-            for row, limit in zip(rows, limits, strict=True)
-        ):
-            weighed = dict(zip(basis, dual, strict=True))
-            return [weighed.get(k, Fraction(0)) for k in range(len(rows))]
-    raise ArithmeticError("a bounded linear program has an optimal vertex")
+    size, known = len(columns) + 1, len(pending)
+    orders = [_order(m.coefficient, budget) for m in pending]
+    costs = [k for k, m in enumerate(pending) if m.role == "cost"]
+    largest = max(costs, key=orders.__getitem__)
+    rows = [[*(m.exponents[i] for i in columns), Fraction(-(m.role == "cost"))] for m in pending]
+    room = [Fraction(m.role == "use") - x for m, x in zip(pending, orders, strict=True)]
+    for k in costs:
+        room[k] += orders[largest]
+    # A row after those of the monomials holds a variable where it is until it leaves.
+    rows += [[Fraction(i == j) for j in range(size)] for i in range(size - 1)]
+    basis, aim = [largest, *range(known, len(rows))], [*[Fraction(0)] * (size - 1), Fraction(-1)]
+    while True:
+        basis.sort()
+        square = [rows[k] for k in basis]
+        weights = _solve_square([list(c) for c in zip(*square, strict=True)], aim)
+        leaves = (i for i, w in enumerate(weights) if w < 0 or (w and basis[i] >= known))
+        at = next(leaves, None)
+        if at is None:
+            weighed = dict(zip(basis, weights, strict=True))
+            return [weighed.get(k, Fraction(0)) for k in range(known)]
+        sign = 1 if weights[at] > 0 else -1
+        way = _solve_square(square, [Fraction(sign * (i == at)) for i in range(size)])
+        slopes = [sum((a * x for a, x in zip(row, way, strict=True)), Fraction(0)) for row in rows]
+        ends = {k: room[k] / slopes[k] for k in range(known) if k not in basis and slopes[k] > 0}
+        if not ends:
+            raise ArithmeticError("a bounded linear program has an optimal vertex")
+        basis[at] = min(ends, key=ends.__getitem__)
+        room = [x - ends[basis[at]] * slope for x, slope in zip(room, slopes, strict=False)]
 
 
-def _solve_square(
-    rows: Sequence[Sequence[Fraction]], right: Sequence[Fraction]
-) -> list[Fraction] | None:
-    """The solution of a square system, or None where it is singular."""
-    reduced, pivots = reduce_rows([[*row, b] for row, b in zip(rows, right, strict=True)])
-    if pivots != list(range(len(rows))):
-        return None
+def _solve_square(rows: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> list[Fraction]:
+    """The solution of a square system of independent rows."""
+    reduced, _ = reduce_rows([[*row, b] for row, b in zip(rows, right, strict=True)])
     return [row[-1] for row in reduced]

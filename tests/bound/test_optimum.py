@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -208,6 +210,22 @@ def test_tied_tiles_in_little_memory(power: int, memory: int) -> None:
     assert (tiles[g_b] * tiles[g_c]) ** power == pytest.approx(memory / 2)
     assert float(found.bound.subs({**sizes, M: memory})) == pytest.approx(4 / memory)
     assert float(found.multiplier.subs({**sizes, M: memory})) == pytest.approx(4 / memory**2)
+
+
+def test_a_program_of_many_tiles_takes_moments() -> None:
+    """Its linear program has one vertex of millions of bases: trying them all took minutes."""
+    tiles = [group_symbol(n) for n in "abcdefhkqrwx"]
+    groups = dict(zip(tiles, (a, b, c, d, e, f, h, k, q, r, w, x), strict=True))
+    pairs = list(itertools.pairwise(tiles))
+    H = sum(1 / (s * t) for s, t in pairs) + sum(1 / t for t in tiles)
+    use = sum(s * t for s, t in pairs) + sum(tiles)
+    begun = time.perf_counter()
+    found = optimum(H, use, groups)
+    assert time.perf_counter() - begun < 20
+    at = {**dict.fromkeys(groups.values(), 2**20), M: 2**20}
+    tile = {t: found.tiles[t].subs(at) for t in tiles}
+    assert float(use.subs(tile)) <= 2**20 * 1.01 + 30 * 2**10
+    assert float(found.bound.subs(at)) == pytest.approx(float(H.subs(tile)), rel=0.3)
 
 
 def test_statistics_beside_the_tile() -> None:

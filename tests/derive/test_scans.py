@@ -272,6 +272,15 @@ def test_scans_in_blocks_keep_their_law(diagram: nk.Diagram) -> None:
     assert "x" in second.group
 
 
+def test_rows_at_positions_found_in_a_scan_keep_its_law() -> None:
+    """The law reads the table of these positions, which no output of the scan reads by itself."""
+    positions = nk.diagram("q k x, k c -> q x c")(
+        lambda X, N: nk.take(N, k=nk.argmax(nk.cumsum(X, along="x"), over="k"))
+    )
+    (found,) = RESUMED.matches(streamed(positions), 4)
+    RESUMED.apply(found)
+
+
 def test_a_block_that_begins_elsewhere_breaks_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "first_of", lambda axis: node("size", params=(axis,), kind="int"))
     (found,) = RESUMED.matches(streamed(of_rows(running)), 4)

@@ -17,6 +17,7 @@ from judged import COUNTS, Found, differing, error
 from programs import Program
 from sized import fit
 from ties import tied
+from values import DTYPE
 from written import diagram as written_diagram
 
 import napkin as nk
@@ -50,7 +51,7 @@ class Rounded(dict[Node, np.ndarray]):
             self[n] = x
 
     def __setitem__(self, n: Node, x: np.ndarray) -> None:
-        near = x
+        near = x if n.kind == "real" else x.astype(DTYPE[n.kind])
         if n.kind == "real" and not n.constant and x.dtype.kind == "f":
             size = self.sizes[n] = self._size(n, x)
             near = x + self.step * size * self.rng.uniform(-1, 1, x.shape)

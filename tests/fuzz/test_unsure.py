@@ -10,7 +10,7 @@ import numpy as np
 from gradient import jumps
 from judged import error
 from programs import Input, Program, Ref, Step
-from unsure import FLOAT16, FLOAT32, Range, Wobble, excess, held_in, peak, wobbles
+from unsure import FLOAT16, FLOAT32, Range, Wobble, disturbed, excess, held_in, peak, wobbles
 from values import Value, results
 
 from napkin.diagram.library import load
@@ -314,3 +314,30 @@ def test_an_infinity_is_found_where_no_number_is_wanted_and_not_the_other_way():
     assert error(inf, nan) == excess(inf, nan, Wobble.none(nan)) == 0
     for found, wanted in ((nan, inf), (np.array([1.0, 0.0]), nan), (-inf, inf)):
         assert error(found, wanted) == excess(found, wanted, Wobble.none(wanted)) == np.inf
+
+
+def test_the_far_tail_of_the_normal_distribution_may_be_0():
+    """ndtr(-12) may be 0 in a kernel, as ndtr(-13) is; ndtr(-6) may not."""
+    steps = [Step("ndtr", (Ref(0),)), reduced("argmin", 1)]
+    wanted, wobble = moved(steps, (), [-12.0, -13.0, -5.0])
+    assert wanted == 1
+    assert wobble.by == 1
+    assert not moved(steps, (), [-5.0, -6.0, -4.0])[1].by
+
+
+def test_a_softmax_moves_by_the_rounding_of_its_largest_score():
+    """One kernel may store the sum of exp(s - max(s)), and another compute the scores again."""
+    soft = Step("softmax", (Ref(0),), (("x",),))
+    wanted, wobble = moved([soft], ("x",), [2500.0, -2000.0, 0.0])
+    assert wanted.tolist() == [1, 0, 0]
+    assert 1e-4 < wobble.by[0] < 1e-2
+    assert moved([soft], ("x",), [3.0, 1.0, 0.0])[1].by.max() < 2e-5
+
+
+def test_what_float32_has_rounded_is_rounded_again_in_16_bits():
+    """257 + 7e-7 is 257 in float32, which is 256 in bf16; 257 + 7e-7 is nearer to 258."""
+    steps = (Step("add", (Ref(0), 257.0)),)
+    program = Program((X,), steps, ((Ref(1), ("x",)),), {"x": 1})
+    how = 2.0**-11, np.random.default_rng(0), FLOAT32, 0.0, True
+    assert disturbed(program, [np.asarray([7e-7])], {"x": 1}, *how)[1].data == 256
+    assert disturbed(program, [np.asarray([7e-5])], {"x": 1}, *how)[1].data == 258

@@ -109,6 +109,9 @@ FROM_ONE = {"tanh", "softplus"}
 """Operators that kernels compute by a sum with 1, which is rounded: 2 sigmoid(2 x) - 1, and the
 logarithm of 1 + exp(-|x|)."""
 
+TAILS, TAIL = {"ndtr", "gelu"}, 1e-14
+"""Operators of the normal distribution, and where they are so small that kernels may have 0."""
+
 EXPONENTIALS = {"exp", "doubled"}
 ENDLESS = {"log", "div", "rsqrt", "logsumexp", "log_sum", "smooth_least", *EXPONENTIALS, *SELECTS}
 """Operators that make infinities of finite numbers, in float32 the same ones: an exponential that
@@ -189,12 +192,23 @@ def disturbed(
             if fused and rounding and step.op in {"add", "sub"}:
                 reach = reach + UNROUNDED * _products(step, made.axes, program, found, sizes)
             drawn = reach * rng.uniform(-1, 1, made.data.shape)
-            moved = on_grid(made.data, reach) if nearest else made.data + drawn
+            # In 16 bits what float32 has rounded is rounded again.
+            computed = made.data if held is FLOAT64 else _in_float32(made.data)
+            moved = on_grid(computed, reach) if nearest else made.data + drawn
             moved = _small(moved, held, lost, rng)
+            if step.op in TAILS and lost:
+                far = (np.abs(made.data) < TAIL) & (rng.random(moved.shape) < lost)
+                moved = np.where(far, 0.0, moved)
             beyond = _beyond(step, made.data, found, held.largest)
             made = Value(made.axes, np.where(beyond, np.nan, moved))
         found.append(made)
     return found
+
+
+def _in_float32(data: np.ndarray) -> np.ndarray:
+    """Values rounded to float32's precision, of any magnitude."""
+    parts, powers = np.frexp(data)
+    return np.ldexp(parts.astype(np.float32).astype(float), powers)
 
 
 def _read(step: Step) -> list[Ref]:
@@ -214,7 +228,11 @@ def _reach(
         size = size + 1.0 if step.op in FROM_ONE else size
         size = np.maximum(size, _peak(step, made, known)) if step.op == "either" else size
         long = _long(step, sizes) if step.op in SUMS else 1.0
-        return np.where(np.isfinite(size), size, 0.0) * rounding * long
+        reach = np.where(np.isfinite(size), size, 0.0) * rounding * long
+        if step.op == "softmax":  # whose scores stay in float32
+            alone = min(rounding, ROUNDINGS * UNROUNDED)
+            reach = reach + np.abs(made.data) * _score(step, made, known) * alone
+        return reach
 
 
 def _products(
@@ -297,6 +315,15 @@ def _by_logarithm(step: Step, known: Sequence[Value]) -> np.ndarray | bool:
 def _long(step: Step, sizes: Mapping[str, int]) -> float:
     """How many more roundings a long sum may be off by: those of equal terms add up."""
     return max(1.0, math.prod(sizes[a] for a in step.over[0]) / TERMS)
+
+
+def _score(step: Step, made: Value, known: Sequence[Value]) -> np.ndarray:
+    """The largest score of each softmax: two kernels that compute the scores may round them each in
+    its way, and exp(s' - max(s)) is off by as much as they differ."""
+    x = known[_read(step)[0].at]
+    size = np.where(np.isfinite(x.data), np.abs(x.data), 0.0)
+    places = tuple(x.axes.index(a) for a in step.over[0] if a in x.axes)
+    return Value(x.axes, size.max(axis=places, keepdims=True, initial=0.0)).on(made.axes)
 
 
 def _peak(step: Step, made: Value, known: Sequence[Value]) -> np.ndarray:

@@ -22,11 +22,11 @@ from napkin.algebra.law_points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, between
 from napkin.algebra.terms import carrying, is_count
 from napkin.derive.folding import Folding
-from napkin.derive.kernel import Kernel, leaves, tensor_of
+from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.label import label
 from napkin.derive.rules.block import block_axis, grouped, of_one_block
 from napkin.derive.rules.part import handing, readings, why_not_cut, why_paired
-from napkin.derive.rules.stream import sizes_at
+from napkin.derive.rules.stream import inputs, sizes_at
 from napkin.diagram.interface import Output
 from napkin.diagram.scan import moved_along
 from napkin.errors import Refusal
@@ -173,7 +173,7 @@ def _ways(found: Instance, point: Point) -> Iterator[tuple[str, list[Numbers]]]:
 def _in_blocks(kernel: Kernel, length: int, point: Point) -> list[Numbers]:
     """The outputs of a kernel, computed in blocks of so many positions."""
     cut, roots = _cut(kernel, length), [o.node for o in kernel.outputs]
-    axis, scalars, bind = cut.blocks.axis, scalars_of(roots), point.bound(leaves(roots))
+    axis, scalars, bind = cut.blocks.axis, scalars_of(roots), inputs(kernel, point)
     sizes = sizes_at(kernel, point)
     size = sizes[axis]
     blocks = [range(i, min(i + length, size)) for i in range(0, size, length)]

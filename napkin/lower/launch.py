@@ -215,13 +215,8 @@ def launch(
             f"{entry.name} would launch {grid} programs, more than a GPU takes (2**31 - 1); "
             "cut the largest axis into several calls"
         )
-    own = entry.axes_of
-    step = {
-        (tensor, axis): sum(factor * int(strides[tensor][place]) for place, factor in terms)
-        for tensor in own
-        for axis, terms in entry.steps(tensor).items()
-    }
-    wide = any(_reach(tensor, axes, step, sizes, entry) > _INT32 for tensor, axes in own.items())
+    step = _steps(entry, strides)
+    wide = _is_wide(entry, step, sizes)
     described = not wide and aligned and _described(entry, step, sizes)
     run: dict[str, int | float] = {}
     fixed: dict[str, int | bool] = {}
@@ -244,6 +239,45 @@ def launch(
     }
     programs = min(grid, entry.schedule.persistent or grid)
     return Launch(programs, run, tensors, tuple(order), boxes, fixed)
+
+
+def served(entry: Entry, sizes: Sizes) -> bool:
+    """Whether descriptors serve the tensors of a kernel where they are row-major with padded rows:
+    not those to which 32 bits of offsets do not reach."""
+    step, sizes = _steps(entry, padded(entry, sizes)), sized(sizes, entry.splits)
+    return not _is_wide(entry, step, sizes) and _described(entry, step, sizes)
+
+
+def padded(entry: Entry, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    """The strides of row-major tensors, of which those that descriptors may serve have rows that
+    begin at multiples of 16 bytes."""
+    found: dict[str, tuple[int, ...]] = {}
+    for t in entry.axes_of:
+        *rows, row = shape_of(entry, t, sizes) or [1]
+        values = ROW_BYTES // entry.items[t] if t in entry.boxes else 1
+        found[t] = contiguous([*rows, -(-row // values) * values])[: len(entry.axes_of[t])]
+    return found
+
+
+def shape_of(entry: Entry, tensor: str, sizes: Sizes) -> list[int]:
+    """What a tensor has of each of the axes that it has in memory."""
+    split = {s.place: s.axis for s in entry.splits}
+    inner = {s.residue for s in entry.splits}
+    return [sizes[split.get(a, a)] for a in entry.axes_of[tensor] if a not in inner]
+
+
+def _steps(entry: Entry, strides: Mapping[str, Sequence[int]]) -> Steps:
+    return {
+        (tensor, axis): sum(factor * int(strides[tensor][place]) for place, factor in terms)
+        for tensor in entry.axes_of
+        for axis, terms in entry.steps(tensor).items()
+    }
+
+
+def _is_wide(entry: Entry, step: Steps, sizes: Sizes) -> bool:
+    """Whether offsets take 64 bits."""
+    own = entry.axes_of.items()
+    return any(_reach(tensor, axes, step, sizes, entry) > _INT32 for tensor, axes in own)
 
 
 def _box(axes: Sequence[str], tiles: Sizes) -> TmaBox:

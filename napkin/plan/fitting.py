@@ -9,7 +9,7 @@ fail on some matrix products: so they are asked about each kernel that has one, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.storage import storage_type
 from napkin.ir.types import PACKED, STORAGE, stored_bytes
 from napkin.lower.dots import dot_of, multiplies
-from napkin.lower.launch import ROW_BYTES, Launch, contiguous, launch
+from napkin.lower.launch import Launch, contiguous, launch, padded, shape_of
 from napkin.lower.program import Program
 from napkin.machine.machines import Machine
 from napkin.plan.file import function_file
@@ -39,7 +39,7 @@ T = TypeVar("T")
 MOST_COMPILED = 16
 """Settings of a kernel that the compiler is asked about, at most."""
 
-CUT_AGAIN = 8
+CUT_AGAIN = 24
 """Kernels none of whose settings fit that are left out of a search, one after another, at most."""
 
 LEAST = 1024
@@ -174,10 +174,7 @@ def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool =
     """
     entry, sizes = k.written.entry, k.choice.kernel.sized(sizes)
     strides = {t: contiguous(_shape(t, k, sizes)) for t in entry.axes_of}
-    if k.schedule.warpgroups:
-        item = entry.schedule.described
-        padded = {t: _padded(_shape(t, k, sizes), item) for t in entry.boxes}
-        strides |= {t: contiguous(shape) for t, shape in padded.items()}
+    strides = padded(entry, sizes) if k.schedule.warpgroups else strides
     constants = [a.of for a in entry.arguments if isinstance(a.of, Node)]
     scalars = {str(n.params[0]): 0.5 for n in postorder(constants) if n.op == "scalar"}
     call = launch(entry, sizes, scalars, strides, served and target_of(arch).has_descriptors)
@@ -198,10 +195,7 @@ def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool =
 
 def _shape(tensor: str, k: PlannedKernel, sizes: Mapping[str, int]) -> list[int]:
     """What a tensor of a kernel has of each of its axes, of those that are packed as stored."""
-    entry = k.written.entry
-    split = {s.place: s.axis for s in entry.splits}
-    inner = {s.residue for s in entry.splits}
-    shape = [sizes[split.get(a, a)] for a in entry.axes_of[tensor] if a not in inner]
+    shape = shape_of(k.written.entry, tensor, sizes)
     if k.dtypes[tensor] in PACKED:
         shape[-1] //= 2
     return shape
@@ -213,9 +207,3 @@ def _argument(name: str, call: Launch, dtypes: Mapping[str, str]) -> Argument:
         return call.scalars[name]
     made = empty([1], STORAGE[dtypes[call.tensors[name]]].format)
     return Descriptor(made, call.boxes[name].sizes) if name in call.boxes else made
-
-
-def _padded(shape: Sequence[int], item_bytes: int) -> list[int]:
-    """A shape whose rows are of whole multiples of 16 bytes."""
-    values = ROW_BYTES // item_bytes
-    return [*shape[:-1], -(-shape[-1] // values) * values]

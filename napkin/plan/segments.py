@@ -126,9 +126,11 @@ class Memo:
         return made
 
     def leave_out(self, kernel: Kernel) -> None:
-        """Search no more for kernels with the labels of one that no compiler takes."""
+        """Search no more for kernels with the labels of one that no compiler takes, which may have
+        got another name since it was found."""
         for known in self.known.values():
-            if any(c.kernel is kernel for c in known.choices):
+            found = (c.kernel for c in known.choices)
+            if any(k.outputs is kernel.outputs and k.stream is kernel.stream for k in found):
                 known.search.leave_out(kernel)
                 known.__dict__.pop("launched", None)
 

@@ -15,6 +15,7 @@ from napkin.errors import Refusal
 from napkin.ir.storage import own_type
 from napkin.lower.build import build
 from napkin.lower.descriptors import ITEM
+from napkin.lower.launch import served
 from napkin.lower.parameters import Written
 from napkin.lower.program import Program
 from napkin.lower.warpgroups.cta import ROWS, SpecialisedCta
@@ -210,12 +211,14 @@ def written(choice: Choice) -> Written:
 
 def that_run(found: Iterable[Choice], machine: Machine) -> Iterator[Choice]:
     """Those of some choices whose kernels Gluon has all for, and that fit with what their warps
-    pass to each other."""
+    pass to each other; none where no descriptor serves their tensors, whatever the tiles."""
     for choice in found:
         try:
-            passed = written(choice).passed
+            made = written(choice)
         except Refusal:
             continue
-        shared = shared_of(cta_of(choice), passed)
+        if not served(made.entry, choice.sizes):
+            return
+        shared = shared_of(cta_of(choice), made.passed)
         if shared <= machine.shared_per_block:
             yield replace(choice, shared=shared)

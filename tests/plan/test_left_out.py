@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import napkin as nk
 from napkin.derive.kernel import Kernel
 from napkin.diagram.library import load
 from napkin.plan import fitting
+from napkin.plan.derive import memo_of, searched
 from napkin.plan.planned import PlannedKernel
 from napkin.run.compile import allocations
 from napkin.run.worker import CompileError
@@ -47,6 +49,17 @@ def test_labels_that_no_compiler_takes_are_left_out(monkeypatch: pytest.MonkeyPa
     rng = np.random.default_rng(0)
     data = [rng.standard_normal([SIZES[a] for a in n.axes]) for n in attention.inputs]
     np.testing.assert_allclose(plan(*data), attention.evaluate(*data), rtol=1e-5, atol=1e-6)
+
+
+def test_a_kernel_that_has_another_name_in_the_plan_is_left_out() -> None:
+    """Kernels whose names are taken get others, and refusals of these were forgotten."""
+    memo = memo_of("h100", "fp32")
+    searched(attention, SIZES, memo, None, multiply_out=False)
+    for known in memo.known.values():
+        kernel = known.choices[0].kernel
+        assert any(k.stream.axes == kernel.stream.axes for k in known.search.kernels)
+        memo.leave_out(replace(kernel, name="another"))
+        assert not any(k.stream.axes == kernel.stream.axes for k in known.search.kernels)
 
 
 def test_kernels_of_several_products_are_cut_where_no_compiler_takes_them(

@@ -161,6 +161,12 @@ def test_tensors_that_descriptors_do_not_serve_take_the_plain_kernel() -> None:
     assert step.launch_specialised(SIZES, {}, odd) is None
 
 
+def test_tensors_beyond_32_bits_of_offsets_have_no_bands() -> None:
+    """No descriptor serves them, and a plan says what runs."""
+    assert not planned(sizes={**SIZES, "b": 1024, "h": 64}).of_warpgroups
+    assert planned(sizes={**SIZES, "b": 8}).of_warpgroups
+
+
 def test_plans_say_their_bands() -> None:
     plan = planned()
     text = plan_text(plan)

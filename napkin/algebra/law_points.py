@@ -142,8 +142,9 @@ class Point:
         return evaluate(roots, bind, sizes, scalars, box)
 
     def bound(self, terms: Iterable[Node]) -> dict[Node, Array]:
-        """Terms, each once, with their values."""
-        known = list(dict.fromkeys(terms))
+        """Terms, each once, with their values, and the tables of readings at computed positions:
+        other positions may be computed."""
+        known = list(dict.fromkeys(m for n in terms for m in (n, table_of(n))))
         return dict(zip(known, self.values(known), strict=True))
 
     def _rounded(self, n: Node, bind: dict[Node, Array], *known: Any) -> list[Array]:

@@ -196,6 +196,24 @@ def test_a_sum_that_is_a_result_is_stored_in_the_type_of_the_plan() -> None:
 # --- their law ------------------------------------------------------------------------------
 
 
+def test_rows_at_positions_that_a_sum_says_are_read_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The law reads the table at positions of the sum of all groups."""
+    monkeypatch.setattr(rule, "VERIFYING", True)
+
+    @nk.diagram("q x, n c -> q x, x c", sizes={"q": 2**16, "x": 64, "n": 5, "c": 3})
+    def f(X: Any, N: Any) -> Any:
+        return X * 2.0, nk.take(N, n=nk.cast(nk.reduce(X, "sum", over="q"), "int32"))
+
+    plan = nk.derive(f, dtype="fp32", deterministic=False)
+    assert plan.accumulates
+    rng = np.random.default_rng(0)
+    X, N = rng.uniform(0, 0.015, (300, 7)), rng.standard_normal((5, 3))
+    found, wanted = plan(X, N), f.evaluate(X, N)
+    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-6)
+
+
 def test_what_follows_other_sums_breaks_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule, "VERIFYING", True)
     accumulated(attention_of(), "x", "q")

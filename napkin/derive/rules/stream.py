@@ -16,7 +16,6 @@ from napkin.algebra.rule import Instance, Rule
 from napkin.derive.kernel import Kernel, leaves
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.node import Node
-from napkin.ir.taking import table_of
 
 
 def streamed(kernel: Kernel) -> Kernel:
@@ -65,8 +64,8 @@ def _ways(instance: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]
 
 
 def inputs(kernel: Kernel, point: Point) -> dict[Node, Array]:
-    """What a kernel reads at a point, the tables of readings at computed positions with it."""
-    return point.bound([*leaves(results(kernel)), *map(table_of, leaves(kernel.terms))])
+    """What a kernel reads at a point."""
+    return point.bound(leaves(results(kernel)))
 
 
 def sizes_at(kernel: Kernel, point: Point) -> dict[str, int]:

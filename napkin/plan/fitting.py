@@ -173,8 +173,8 @@ def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool =
         served: whether tensor descriptors may serve the tensors, on an architecture that has them.
     """
     entry, sizes = k.written.entry, k.choice.kernel.sized(sizes)
-    strides = {t: contiguous(_shape(t, k, sizes)) for t in entry.axes_of}
-    strides = padded(entry, sizes) if k.schedule.warpgroups else strides
+    plain = {t: contiguous(_shape(t, k, sizes)) for t in entry.axes_of}
+    strides = padded(entry, sizes) if k.schedule.warpgroups else plain
     constants = [a.of for a in entry.arguments if isinstance(a.of, Node)]
     scalars = {str(n.params[0]): 0.5 for n in postorder(constants) if n.op == "scalar"}
     call = launch(entry, sizes, scalars, strides, served and target_of(arch).has_descriptors)

@@ -305,14 +305,10 @@ class Tally:
     def rare(self) -> dict[str, list[int]]:
         """Seeds that draw each rule and each way of the emitters that is drawn less than `ENOUGH`
         times."""
-        found: dict[str, list[int]] = {}
-        for i, seeds in self.seeds.items():
-            name, drawn = (
-                (i, self.names[i]) if isinstance(i, str) else (self.ways[i].name, self.taken[i])
-            )
-            if drawn < ENOUGH and name.startswith((EMITTERS, "rule ")):
-                found[name] = seeds
-        return found
+        drawn = dict(self.names) | {i: self.taken[i] for i in range(len(self.ways))}
+        few = ((i, seeds) for i, seeds in self.seeds.items() if drawn[i] < ENOUGH)
+        found = {i if isinstance(i, str) else self.ways[i].name: seeds for i, seeds in few}
+        return {n: seeds for n, seeds in found.items() if n.startswith((EMITTERS, "rule "))}
 
     def table(self) -> dict[str, int]:
         """The number of programs that drew each name, rule and way."""

@@ -335,7 +335,7 @@ def test_a_softmax_moves_by_the_rounding_of_its_largest_score():
 
 
 def test_what_float32_has_rounded_is_rounded_again_in_16_bits():
-    """257 + 7e-7 is 257 in float32, which is 256 in bf16; 257 + 7e-7 is nearer to 258."""
+    """257 + 7e-7 is 257 in float32 and then 256 in bf16, though it is nearer to 258."""
     steps = (Step("add", (Ref(0), 257.0)),)
     program = Program((X,), steps, ((Ref(1), ("x",)),), {"x": 1})
     how = 2.0**-11, np.random.default_rng(0), FLOAT32, 0.0, True

@@ -213,7 +213,7 @@ def test_tied_tiles_in_little_memory(power: int, memory: int) -> None:
 
 
 def test_a_program_of_many_tiles_takes_moments() -> None:
-    """Its linear program has one vertex of millions of bases: trying them all took minutes."""
+    """Its linear program has 1.6e8 bases: a search of them all did not end in a minute."""
     tiles = [group_symbol(n) for n in "abcdefhk"]
     groups = dict(zip(tiles, (a, b, c, d, e, f, h, k), strict=True))
     pairs = list(itertools.pairwise(tiles))
@@ -221,7 +221,7 @@ def test_a_program_of_many_tiles_takes_moments() -> None:
     use = sum(s * t for s, t in pairs) + sum(tiles)
     begun = time.process_time()
     found = optimum(H, use, groups)
-    assert time.process_time() - begun < 20
+    assert time.process_time() - begun < 10
     at = {**dict.fromkeys(groups.values(), 2**20), M: 2**20}
     tile = {t: found.tiles[t].subs(at) for t in tiles}
     assert float(use.subs(tile)) <= 2**20 * 1.01 + 30 * 2**10

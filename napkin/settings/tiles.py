@@ -17,7 +17,7 @@ from napkin.count.shares import visiting
 from napkin.count.traffic import transfers
 from napkin.derive.kernel import Kernel
 from napkin.ir.key_sets import query_axes, spec_of
-from napkin.ir.node import over, postorder
+from napkin.ir.node import REDUCTIONS, over, postorder
 from napkin.ir.slots import slots_of
 from napkin.lower.program import packed_axes
 
@@ -356,12 +356,14 @@ def _only_summed(kernel: Kernel) -> tuple[str, ...]:
 
 
 def _scanned(kernel: Kernel) -> dict[str, int]:
-    """The axes that are scanned in a tile, with the positions that it has at least: as many as a
-    thread loads of values side by side. Triton 3.6 compiles no scan of fewer, in whose layout a
-    thread holds some twice."""
-    scans = [n for n in postorder(kernel.terms) if n.op in {"cumsum", "recurrence"}]
+    """The axes that are scanned in a tile, or that a sum over a scanned tile folds, with the
+    positions that it has at least: as many as a thread loads of values side by side. Triton 3.6
+    compiles no scan of fewer, in whose layout a thread holds some twice."""
+    terms = list(postorder(kernel.terms))
+    scans = [n for n in terms if n.op in {"cumsum", "recurrence"}]
+    folded = {a for n in terms if n.op in REDUCTIONS for a in over(n)}
     fewest = 16 if scans and reads_bytes(kernel.terms) else 8
-    return dict.fromkeys((a for n in scans for a in over(n)), fewest)
+    return {a: fewest for n in scans for a in n.axes if a in over(n) or a in folded}
 
 
 def _ends(kernel: Kernel) -> dict[str, list[tuple[str, ...]]]:

@@ -8,6 +8,7 @@ import math
 import pytest
 
 import napkin as nk
+from napkin.check.verdict import compiled
 from napkin.count.requested import SECTOR
 from napkin.count.residency import live_set
 from napkin.count.shares import share, visiting
@@ -180,3 +181,18 @@ def test_scans_of_few_positions(n: int, kind: str, fewest: int) -> None:
 
     (kernel,) = nk.derive(scanned, "h100", {"r": 4096, "x": 16, "k": n}).kernels
     assert kernel.tiles["k"] >= fewest
+
+
+def test_scans_whose_tile_a_sum_folds_along_few_positions() -> None:
+    """Nor one of a tile with fewer along another axis, where a store gives it its layout."""
+
+    @nk.diagram("q, i c d, c, i c d, i c k, a q:int -> c i k q a")
+    def folded(S, old, K, T, X, Q):
+        state = nk.scan(lambda h: nk.sigmoid(K) * h + T * X, 0.0, along="c")
+        values = nk.contract(old, state, over="d")
+        return nk.where(nk.index("a") + Q == 16, values * S, 0.0)
+
+    sizes = {"i": 64, "c": 31, "d": 1, "k": 64, "q": 1, "a": 32}
+    plan = nk.derive(folded, "h100", sizes, "fp16")
+    assert {k.tiles["d"] for k in plan.kernels if "d" in k.tiles} == {8}
+    assert all(row.allocated is not None for row in compiled(plan, registers=False))

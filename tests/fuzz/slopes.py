@@ -149,6 +149,8 @@ class Slopes(Case):
     def _value(self, i: int, name: str, ran: Ran) -> None:
         tensor = self.plan.tensor_of[name]
         found, wanted = ran.tensors[tensor].to_float64(), self.wanted[i]
+        if not all(np.isfinite(x).all() for x in self.data):
+            found = np.where(np.isnan(found) & self._past(i), wanted, found)
         size = np.abs(wanted[np.isfinite(wanted)]).max(initial=0)
         off, types = error(found, wanted), roundings(self.plan, tensor)
         largest = 6e4 if "fp16" in types else 1e30
@@ -158,6 +160,23 @@ class Slopes(Case):
         if off > MOVED * self._moves(i, step):
             said = f"{self.about()}: {name} off by {off:.2g}: {differing(found, wanted)}"
             raise Found("wrong value", f"kernels of a gradient: {self.how()}", said)
+
+    def _past(self, i: int) -> np.ndarray:
+        """Where a lane of zeros past the end of an axis makes an output NaN: an infinity meets it
+        in a product, which an operator makes finite elsewhere (docs/semantics.md)."""
+        o, found = self.made.outputs[i], np.zeros(self.wanted[i].shape, bool)
+        own = {a: self.made.same_size.get(a, a) for a in self.made.axes}
+        for longer in set(own.values()):
+            one = {a: int(own[a] == longer) for a in own}
+            pairs = zip(self.made.inputs, self.data, strict=True)
+            padded = [np.pad(x, [(0, one[a]) for a in n.axes]) for n, x in pairs]
+            try:
+                with np.errstate(all="ignore"):
+                    out = self._evaluated(padded)
+            except nk.InputError:  # its sizes go by others
+                continue
+            found |= np.isnan(out[i][tuple(slice(self.sizes[a]) for a in o.axes)])
+        return found
 
     def _moves(self, i: int, step: float) -> float:
         rng, worst, o = np.random.default_rng(0), 0.0, self.made.outputs[i]

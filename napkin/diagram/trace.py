@@ -78,7 +78,11 @@ def _trace(
     outputs: list[Output] = []
     for i, (value, shape) in enumerate(zip(results, shapes.outputs, strict=True)):
         if not isinstance(value, Array):
-            raise InputError(f"{title}: output {i + 1} is {value!r}, not an array")
+            filled = f"; write 0.0 * X + {value!r} for an array full of it"
+            raise InputError(
+                f"{title}: output {i + 1} is {value!r}, not an array"
+                + filled * isinstance(value, int | float)
+            )
         for axis in shape.axes:
             if axis not in known:
                 raise InputError(

@@ -94,6 +94,7 @@ NUMBERED = (
         (lambda X, W: nk.dropout(X, "0.5", 1), "str '0.5' is not an array of the diagram or a num"),
         (lambda X, W: nk.compress(X, 3, into="w"), "keys=3 is no key set; write one such as"),
         (lambda X, W: nk.cast(X, np.float32), "no such dtype; known: fp64, fp32"),
+        (lambda X, W: 3.0, "output 1 is 3.0, not an array; write 0.0 * X + 3.0 for an array full"),
     ],
 )
 def test_what_is_said_of_other_ways_to_write_it(made: Any, message: str) -> None:

@@ -18,7 +18,7 @@ from napkin.settings.swizzles import Traffic, swizzled
 from napkin.settings.tiled import Tiled
 from napkin.timing.execution import Execution, Time
 from napkin.timing.kernel_time import least, predict
-from napkin.timing.least_time import at_least, loading, starting
+from napkin.timing.least_time import at_least, chaining, loading, narrow, starting
 
 DEEPEST = 4
 """Stages of a loop at most: products 1536 x 14080 x 256 in tiles of 128 took 194, 108 and 79 us
@@ -95,28 +95,40 @@ class Pricing:
         return seconds * iterations_of(self.of.kernel, self.of.sizes, tiled.tiles) ** DOUBT
 
     def _nearer(self, tiled: Tiled) -> Iterator[Unpriced]:
-        """A setting of tiles that multiplies, by what it computes and what crosses; nothing where
-        it does not fit."""
-        if fit := list(self._fitting(tiled)):
-            yield Unpriced((self._at_least(tiled),), partial(self._settle, tiled, fit))
+        """A setting of tiles that multiplies, by what it computes."""
+        computed = self._computed(tiled)
+        yield Unpriced((self._ranked(tiled, computed),), partial(self._near, tiled, computed))
 
-    def _at_least(self, tiled: Tiled) -> float:
-        """The first number of a rank that no choice at these tiles comes before: by its products,
-        its iterations, its special functions, and what passes L1 in no setting."""
-        of, asked = self.of, tiled.requests(DEEPEST)
-        work, tail = tiled.work(FEWEST_WARPS)  # more of them compute as much, or some of it again
-        multiplied, special = (work[pipe] - tail[pipe] for pipe in ("product", "special"))
+    def _computed(self, tiled: Tiled) -> float:
+        """Seconds that no choice at these tiles undercuts, by its products, its iterations, and
+        what it computes between them."""
+        of, (work, tail) = self.of, tiled.work(FEWEST_WARPS)
+        # More of them compute as much, or some of it again.
+        looped = {pipe: n - tail[pipe] for pipe, n in work.items()}
+        multiplied = looped["product"]
         if of.dtype == "fp32":  # but each of their threads multiplies less
             more, last = tiled.work(MOST_WARPS)
             multiplied = min(multiplied, more["product"] - last["product"])
+        multiplied *= narrow(self.machine, of.dtype, tiled.rows)
+        if of.chained:
+            return chaining(self.machine, multiplied, of.dtype, looped, tiled.groups)
+        iterations, special = tiled.iterations[0] * tiled.groups, looped["special"]
+        on = partial(at_least, self.machine, 0, multiplied, of.dtype, imbalance=tiled.imbalance)
+        return on(iterations=iterations, special=special)
+
+    def _near(self, tiled: Tiled, computed: float) -> Iterator[Unpriced]:
+        """A setting of tiles that multiplies, by the seconds that it computes at least and by what
+        crosses; nothing where it does not fit."""
+        if fit := list(self._fitting(tiled)):
+            least = max(computed, self._crossed(tiled))
+            yield Unpriced((self._ranked(tiled, least),), partial(self._settle, tiled, fit))
+
+    def _crossed(self, tiled: Tiled) -> float:
+        """Seconds that no choice at these tiles undercuts, by what passes L1 in no setting."""
+        of, asked = self.of, tiled.requests(DEEPEST)
         passing = (n for t, n in asked.crossing if t.direction != "read" or t.tensor in of.in_boxes)
-        crossed = sum(passing)
-        iterations = 0 if of.chained else tiled.iterations[0] * tiled.groups
-        on = self.machine, sum(asked.once.values()), multiplied, of.dtype
-        each = at_least(
-            *on, crossed=crossed, iterations=iterations, special=special, imbalance=tiled.imbalance
-        )
-        return self._ranked(tiled, each)
+        moved, imbalance = sum(asked.once.values()), tiled.imbalance
+        return at_least(self.machine, moved, crossed=sum(passing), imbalance=imbalance)
 
     def at(self, schedule: Schedule) -> Choice:
         """The price of one setting, whether or not it fits, in the blocks of groups that are best.
@@ -202,19 +214,24 @@ class Pricing:
         plain: Mapping[int, _Asked],
         deeper: _Asked | None,
         kept: Sequence[_Asked],
-    ) -> Iterator[Choice]:
+    ) -> Iterator[Unpriced]:
         """The best choice, and the best one of persistent program instances."""
-        if not self.of.formed(tiled.tiles):
-            return
         found = {resident: self._priced(tiled, *a) for resident, a in plain.items()}
         if deeper is not None:
             last = self._priced(tiled, *deeper)
             if last.time.seconds < min(c.time.seconds for c in found.values()):
                 found[last.resident] = last
         if found:
-            yield min(found.values(), key=lambda c: c.rank)
+            yield self._formed(min(found.values(), key=lambda c: c.rank))
         if kept:
-            yield min((self._priced(tiled, *a) for a in kept), key=lambda c: c.rank)
+            every = (self._priced(tiled, *a) for a in kept)
+            yield self._formed(min(every, key=lambda c: c.rank))
+
+    def _formed(self, best: Choice) -> Unpriced:
+        """A choice, or nothing where the compiler does not take its tensors: what these are takes
+        longer to tell than its price, and is asked of what comes next alone."""
+        tiles = best.schedule.tiles
+        return Unpriced(best.rank, lambda: iter([best] if self.of.formed(tiles) else []))
 
     def _may_grow(self, tiled: Tiled) -> bool:
         """Whether a group could take more along some axis, without a loop over what it holds."""

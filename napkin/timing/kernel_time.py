@@ -49,7 +49,7 @@ from napkin.timing.execution import (
     Time,
     arithmetic_rate,
 )
-from napkin.timing.least_time import ROUNDING
+from napkin.timing.least_time import ROUNDING, narrow
 from napkin.timing.queueing import blended, cycle
 from napkin.timing.warp_specialised import ARRIVAL, adding, specialised_time
 
@@ -207,11 +207,8 @@ class Waves:
 
     @property
     def _narrow(self) -> float:
-        """Times that products take for having fewer rows than the fastest matrix instruction."""
-        granules, rows = self.machine.granules, self.run.rows
-        least = granules["mma_rows"].value if "mma_rows" in granules else 0
-        few = self.dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < rows < WARPGROUP_ROWS
-        return self.c.narrow if few else 1.0
+        """Times that products take for having few rows."""
+        return narrow(self.machine, self.dtype, self.run.rows)
 
     @property
     def _loop(self) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
+from napkin.count.matrix_products import WARPGROUP_ROWS
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import Machine
+from napkin.timing.execution import arithmetic_rate
 
 ROUNDING = 1e-12
 """What rounding may add to seconds that are nowhere more."""
@@ -40,6 +43,32 @@ def at_least(
     memory = moved / (c.dram_share * machine.dram_rate)
     busiest = max(product, special / machine.special_rate, crossing) * imbalance
     return max(memory, busiest, additions) * (1 - ROUNDING) + c.launch
+
+
+def narrow(machine: Machine, dtype: str, rows: int) -> float:
+    """Times that products take for having fewer rows than the fastest matrix instruction."""
+    granules = machine.granules
+    least = granules["mma_rows"].value if "mma_rows" in granules else 0
+    few = dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < rows < WARPGROUP_ROWS
+    return Constants.of(machine).narrow if few else 1.0
+
+
+def chaining(
+    machine: Machine,
+    multiplied: float,
+    dtype: str,
+    slots: Mapping[str, float],
+    groups: int,
+) -> float:
+    """Seconds that no kernel undercuts whose products and arithmetic wait for each other: loops of
+    all groups that do so many operations of products of `dtype`, and so many of arithmetic and of
+    special functions (`slots`), beside each other where a multiprocessor has several groups."""
+    c, busiest = Constants.of(machine), -(-groups // machine.sms)
+    issued = slots["arithmetic"] + c.special_slots * slots["special"]
+    seconds = multiplied / (c.tensor_share * machine.peak(dtype))
+    seconds += c.stall * issued / arithmetic_rate(machine)
+    hidden = min(c.hidden(n, pipelined=True) for n in range(1, min(busiest, 3) + 1))
+    return seconds * hidden * busiest * machine.sms / groups * (1 - ROUNDING) + c.launch
 
 
 def loading(

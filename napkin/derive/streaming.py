@@ -20,7 +20,6 @@ from napkin.derive.rules.cancel import CANCELLED
 from napkin.derive.rules.separation import Separating
 from napkin.derive.scans import is_end
 from napkin.errors import Refusal
-from napkin.ir.key_sets import spec_of
 from napkin.ir.listing import text
 from napkin.ir.node import REDUCTIONS, SCANS, Node, names_of, over, postorder
 
@@ -139,8 +138,6 @@ class _Streaming:
                 raise self._refuse(n, f"{what}, and others are read by pairs of positions")
             if scans and not self.folding.scanning.isdisjoint(n.args):
                 raise self._refuse(n, f"it scans a scan along {self.axis}: no merge of it is known")
-            if n.op == "keys" and self.carried(spec_of(n).keys) and self.folding.scanning:
-                raise self._refuse(n, f"a scan along {self.axis} goes over all of its chunks")
             rest = [a for a in self.axes if a not in here] if here and n.op in REDUCTIONS else []
             if rest:
                 what = f"it works along {' '.join(here)} and leaves {' '.join(rest)}"

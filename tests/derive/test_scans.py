@@ -201,18 +201,36 @@ def test_messages(made: Any, message: str) -> None:
             "it reduces a scan along x: no merge of it is known",
         ),
         (twice, "it scans a scan along x: no merge of it is known"),
-        (
-            lambda X: nk.cumsum(
-                nk.where(nk.reduce(X, "sum", over="x", keys=nk.causal("q", "x")) > 0, X, 0.0),
-                along="x",
-            ),
-            "a scan along x goes over all of its chunks",
-        ),
     ],
 )
 def test_refusals(body: Any, reason: str) -> None:
     with pytest.raises(nk.Refusal, match=reason):
         streamed(of_rows(body), passes=2)
+
+
+def of_keys(X: Any) -> Any:
+    seen = nk.reduce(X, "sum", over="x", keys=nk.causal("q", "x"))
+    return nk.cumsum(nk.where(seen > 0, X, 0.0), along="x")
+
+
+def of_weights(X: Any) -> Any:
+    return nk.cumsum(nk.softmax(X, over="x", keys=nk.sliding(5, 0, "q", "x")), along="x")
+
+
+def largest_weights(X: Any) -> Any:
+    P = nk.softmax(X, over="x", keys=nk.causal("q", "x"))
+    return nk.scan(lambda h: nk.maximum(h, P), 0.0, along="q")
+
+
+@pytest.mark.parametrize("n", [7, 40, 65_536])
+@pytest.mark.parametrize("body", [of_keys, of_weights, largest_weights])
+def test_a_scan_goes_over_all_chunks_of_a_key_set(body: Any, n: int) -> None:
+    """It is a test of each position there, along its queries and along its keys."""
+    plan = nk.derive(of_rows(body), "a100", {"q": n, "x": n}, "fp32")
+    plan.check(sizes={"q": min(n, 70), "x": min(n, 70)}, resources=False).raise_if_wrong()
+    *_, last = plan.kernels
+    assert last.choice.kernel.visits is None
+    assert last.choice.kernel.stream.axes or n < 65_536
 
 
 @pytest.mark.parametrize("signature", ["q x -> q x", "x q -> x q"])

@@ -32,11 +32,11 @@ def _matches(
     """The key sets that govern a stream.
 
     A pass that stores something at each chunk must see every chunk, unless it stores what this key
-    set sees, or adds to the outputs `added` and has 0 to add for other chunks. Every array that is
-    read at the slots of a key set is read by all its queries, so that key set must be the one that
-    governs.
+    set sees, or adds to the outputs `added` and has 0 to add for other chunks; a scan goes over all
+    of them. Every array that is read at the slots of a key set is read by all its queries, so that
+    key set must be the one that governs.
     """
-    if not stream.axes:
+    if not stream.axes or any(n.op == "state" for n in postorder(e.node for e in stream.emits)):
         return
     emits = [e.node for e in stream.emits if e.output not in added]
     adds = [e.node for e in stream.emits if e.output in added]

@@ -116,10 +116,13 @@ def even_pairs(
 
 
 def _count_windows(diagram: Diagram, groups: dict[str, int], most: Mapping[str, int]) -> None:
-    """Give the axes of windows their numbers, of axes as long as they are, or shorter where there
-    would be more windows than `most`."""
+    """Give the axes of windows their numbers, of axes as long as they are, longer where there would
+    be no window, or shorter where there would be more than `most`."""
     slides = [(s, *map(diagram.sized_as, (s.axis, s.out, s.tap))) for s in diagram.slides]
+    least: dict[str, int] = {}
     for s, axis, out, tap in reversed(slides):
+        least[axis] = max(least.get(axis, 1), s.least(least.get(out, 1), groups[tap]))
+        groups[axis] = max(groups[axis], least[axis])
         if most.get(out) and s.count(groups[axis], groups[tap]) > most[out]:
             groups[axis] = s.least(most[out] + 1, groups[tap]) - 1
     for s, axis, out, tap in slides:

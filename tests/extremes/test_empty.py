@@ -121,3 +121,15 @@ def test_no_halves_of_bytes() -> None:
         return nk.reduce(X * 0.5, "sum", over="x")
 
     np.testing.assert_array_equal(nk.derive(summed)(np.zeros((3, 0))), [0.0] * 3)
+
+
+@pytest.mark.parametrize(("x", "found"), [(0, []), (3, []), (6, []), (7, [15.0]), (8, [15.0, 18])])
+def test_an_axis_that_is_shorter_than_its_windows(x: int, found: list[float]) -> None:
+    @nk.diagram("x -> r", sizes={"x": 15})
+    def windows_of_windows(X: Any) -> Any:
+        tops = nk.reduce(nk.slide(X, over="x", into="p w", window=5), "max", over="w")
+        return nk.reduce(nk.slide(tops, over="p", into="r v", window=3), "sum", over="v")
+
+    given = np.arange(float(x))
+    np.testing.assert_array_equal(nk.derive(windows_of_windows, dtype="fp32")(given), found)
+    np.testing.assert_array_equal(windows_of_windows.evaluate(given), found)

@@ -202,7 +202,8 @@ def _searched(
     ready = split_windows(exact(ready, memo.dtype, known), known)
     check_stored(ready, memo.machine)
     unfused = materialise == "every"
-    at = None if materialise is None or unfused else materialised(ready, materialise)
+    own = diagram.names.values()
+    at = None if materialise is None or unfused else materialised(ready, materialise, own)
     if (tracer := active()) is not None:
         tracer.began("the term as it is", ready)
     rewritten: list[Refactored] = []

@@ -77,18 +77,24 @@ def _check_packed(n: Node, order: Sequence[Node]) -> None:
         )
 
 
-def materialised(ready: Prepared, names: Sequence[str]) -> list[Node]:
-    """The arrays of these names, for which kernels may end."""
+def materialised(
+    ready: Prepared, names: Sequence[str], listed: Collection[str] = ()
+) -> list[Node]:
+    """The arrays of these names, for which kernels may end; `listed` are those of the diagram."""
     if isinstance(names, str):
         raise InputError(f"materialise={names!r} is one text; write a list, [{names!r}]")
     if not isinstance(names, Collection):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"materialise={names!r} is no list of names; write one, as in ['S']")
-    found = [_named(ready, name) for name in names]
-    for name, n in zip(names, found, strict=True):
-        why = _never_stored(n)
+    others = ", ".join(t for m, t in ready.names.items() if not _never_stored(m))
+    found: list[Node] = []
+    for name in names:
+        if name in listed and name not in ready.names.values():
+            why = "kernels read it where its values lie, or compute it in another form"
+        else:
+            found.append(_named(ready, name))
+            why = _never_stored(found[-1])
         if why:
-            others = [t for m, t in ready.names.items() if not _never_stored(m)]
-            raise Refusal("materialise", name, why, f"name a computed one ({', '.join(others)})")
+            raise Refusal("materialise", name, why, f"name a computed one ({others})")
     return found
 
 

@@ -50,6 +50,14 @@ def test_what_no_kernel_computes_is_refused() -> None:
     with pytest.raises(nk.InputError, match="materialise 'scores': no such array"):
         nk.derive(attention, materialise=["scores"])
 
+    @nk.diagram("b t -> b t", sizes={"b": 4, "t": 32})
+    def backwards(X: Any) -> Any:
+        R = nk.take(X, t=nk.size("t") - 1 - nk.index("t"))
+        return nk.cumsum(R, along="t")
+
+    with pytest.raises(nk.Refusal, match=r"at R: kernels read it where its values lie.*\(O\)"):
+        nk.derive(backwards, materialise=["R"])
+
 
 def test_what_a_reduction_computes_is_stored() -> None:
     assert list(nk.derive(attention, materialise=["S"]).materialised) == ["S"]

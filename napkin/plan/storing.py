@@ -77,9 +77,7 @@ def _check_packed(n: Node, order: Sequence[Node]) -> None:
         )
 
 
-def materialised(
-    ready: Prepared, names: Sequence[str], listed: Collection[str] = ()
-) -> list[Node]:
+def materialised(ready: Prepared, names: Sequence[str], listed: Collection[str] = ()) -> list[Node]:
     """The arrays of these names, for which kernels may end; `listed` are those of the diagram."""
     if isinstance(names, str):
         raise InputError(f"materialise={names!r} is one text; write a list, [{names!r}]")

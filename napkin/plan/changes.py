@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from napkin.algebra.terms import compared, is_read
 from napkin.algebra.tracer import active
 from napkin.diagram.interface import Output
-from napkin.ir.key_sets import spec_of
-from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder, preorder
+from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.storage import own_type
 from napkin.plan.frontier import Frontier
 from napkin.plan.pieces import Piece
@@ -48,11 +47,11 @@ def stored(
     outputs: Sequence[Output], sizes: Mapping[str, int], points: Set[Node], found: Cut | None
 ) -> Change | None:
     """Operands that may be stored: those that a cut stores in no case, though groups along the axes
-    that one lacks compute it again, each for itself, or a scan cannot read it as it is computed."""
+    that one lacks compute it again, each for itself."""
     frontier = Frontier(outputs, sizes, points=points)
     kinds: dict[object, list[Node]] = {}
     for n, m in operands(frontier.points):
-        if m not in points and (n.op in SCANS or _may_store(m, frontier)):
+        if m not in points and _may_store(m, frontier):
             kinds.setdefault((n.op, n.axes, m.op, m.axes), []).append(m)
     taken = [m for kind in list(kinds.values())[:KINDS] for m in dict.fromkeys(kind)]
     _tell_left([m for kind in list(kinds.values())[KINDS:] for m in kind])
@@ -62,12 +61,9 @@ def stored(
 def operands(order: Iterable[Node]) -> Iterator[tuple[Node, Node]]:
     """Each reduction with the largest terms that it reads and that lack some of its axes: groups
     along these need one again, each for itself. What two reductions along the same axes read by way
-    of one term is given with the first. Each scan with the terms that see a key set along its axis:
-    such chunks may be left out, and a scan goes over all of them."""
+    of one term is given with the first."""
     seen = set[tuple[Node, frozenset[str], tuple[str, ...]]]()
     for n in order:
-        if n.op in SCANS:
-            yield from ((n, a) for a in n.args if a.kind == "real" and _sees(a, over(n)))
         every = frozenset({*n.axes, *over(n)})
         stack = [*n.args] if n.op in REDUCTIONS else []
         while stack:
@@ -77,13 +73,6 @@ def operands(order: Iterable[Node]) -> Iterator[tuple[Node, Node]]:
             elif is_pointwise(m) and (m, every, over(n)) not in seen:
                 seen.add((m, every, over(n)))
                 stack += reversed(m.args)
-
-
-def _sees(n: Node, axes: Sequence[str]) -> bool:
-    """Whether a term is computed of a key set whose keys lie along one of some axes, at the same
-    place."""
-    found = (m for m in preorder([n], lambda m: is_pointwise(m) or is_read(m)) if m.op == "keys")
-    return any(not {*axes}.isdisjoint(spec_of(m).keys) for m in found)
 
 
 def _may_store(n: Node, frontier: Frontier) -> bool:

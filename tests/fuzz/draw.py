@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import along
 import attended
 import backwards
 import compounds
@@ -22,6 +23,7 @@ import stepped
 import windowed
 from drawing import (
     AFTERWARDS,
+    ALONG,
     CHOSEN,
     ENDS,
     FAR,
@@ -123,6 +125,9 @@ FOLLOWED = LOCATED | {readings.found: 300}
 SELECTED = FOLLOWED | {selected.selected: 1_200}
 """Of seeds from `CHOSEN` on instead."""
 
+KEYED = SELECTED | {along.along: 4_000}
+"""Of seeds from `ALONG` on instead."""
+
 ELSE = ("größe", "café", "μέσος", "сумма", "_ß1")
 """Names in other letters, which a kernel has in its own."""
 
@@ -138,7 +143,7 @@ def _named(made: Program, d: Drawing) -> Program:
 
 def _first(seed: int) -> Mapping[Callable[[Drawing], object], int]:
     if seed >= AFTERWARDS:
-        return SELECTED if seed >= CHOSEN else FOLLOWED
+        return KEYED if seed >= ALONG else SELECTED if seed >= CHOSEN else FOLLOWED
     if seed >= SCARCE:
         return LOCATED if seed >= FOUND else PAIRED if seed >= SOLVED else FEWEST
     if seed >= FAR:

@@ -100,13 +100,16 @@ AFTERWARDS = 150_000_000
 CHOSEN = 160_000_000
 """The first seed that selects from what sums normalise, of rows that are looked up (`selected`)."""
 
+ALONG = 190_000_000
+"""The first seed that draws scans along the axes of a key set (`along`)."""
+
 ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats, up to
 `SCARCE`."""
 
 BEGINS = sorted((
     MORE, NEWEST, RARE, RESUMED, KINDS, STEPPED, SEVERAL, FAR, WINDOWED, MEANS, SHARED, SCARCE,
-    SOLVED, FOUND, AFTERWARDS, CHOSEN, ENDS,
+    SOLVED, FOUND, AFTERWARDS, CHOSEN, ALONG, ENDS,
 ))  # fmt: skip
 """The first seed of every kind of programs."""
 

@@ -232,7 +232,7 @@ def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float 
     under = worth * small.cut.seconds
     if not large or at_least(memo.machine, 2 * min(large)) >= under:  # it is stored, and read
         return small
-    large = _searched(diagram, known, memo.again(), under=under)
+    large = _searched(diagram, known, memo.again(effort=narrow.effort), under=under)
     return large if large is not None and large.cut.seconds < under else small
 
 

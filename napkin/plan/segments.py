@@ -118,11 +118,12 @@ class Memo:
         self._seen: dict[object, dict[Shape, Seen]] = {}
         self._hashes = set[int]()  # of the keys of `known`, and of the results of these
 
-    def again(self, room: float = math.inf) -> Memo:
-        """The same knowledge for another search, with `room` for an array between its kernels."""
+    def again(self, room: float = math.inf, effort: Effort | None = None) -> Memo:
+        """The same knowledge for another search, with `room` for an array between its kernels; one
+        that goes on with the `effort` of a search is bounded with it."""
         made = copy(self)
         made.room, made._before = room, len(self.known)
-        made.short_only, made.effort = False, Effort()
+        made.short_only, made.effort = False, effort or Effort()
         return made
 
     def leave_out(self, kernel: Kernel) -> None:

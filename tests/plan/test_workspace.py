@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 import napkin as nk
 from napkin.diagram.library import load
+from napkin.plan import derive
 from napkin.plan.derive import frugal, memo_of
 from napkin.plan.workspace import materialised_bytes
 
@@ -32,3 +37,21 @@ def test_memory_is_taken_where_it_halves_the_time():
     attention = nk.gradient(load("attention"))
     sizes = attention.check_sizes(SIZES)
     assert frugal(attention, sizes, memo, 0.5).predicted.workspace < 2 * 256 * 512
+
+
+def test_a_backward_is_searched_for_twice_within_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search for less time goes on with the work of the one for less memory."""
+    works: list[Any] = []
+
+    def looked(*args: Any, **settings: Any) -> Any:
+        works.append(args[2].effort)
+        return search(*args, **settings)
+
+    search = derive._searched
+    monkeypatch.setattr(derive, "_searched", looked)
+    back = nk.gradient(load("linear_cross_entropy"))
+    sizes = back.check_sizes({"n": 2048, "v": 16384, "d": 1024})
+    frugal(back, sizes, memo_of("h100", "bf16"), 0.5)
+    first, second = works
+    assert first is second
+    assert first.work > 0

@@ -78,11 +78,9 @@ def _trace(
     outputs: list[Output] = []
     for i, (value, shape) in enumerate(zip(results, shapes.outputs, strict=True)):
         if not isinstance(value, Array):
-            filled = f"; write 0.0 * X + {value!r} for an array full of it"
-            raise InputError(
-                f"{title}: output {i + 1} is {value!r}, not an array"
-                + filled * isinstance(value, int | float)
-            )
+            number = isinstance(value, int | float)
+            filled = f"; write 0.0 * X + {value!r} for an array full of it" if number else ""
+            raise InputError(f"{title}: output {i + 1} is {value!r}, not an array{filled}")
         for axis in shape.axes:
             if axis not in known:
                 raise InputError(

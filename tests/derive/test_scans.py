@@ -233,6 +233,27 @@ def test_a_scan_goes_over_all_chunks_of_a_key_set(body: Any, n: int) -> None:
     assert last.choice.kernel.stream.axes or n < 65_536
 
 
+@pytest.mark.parametrize("n", [9, 65_536])
+@pytest.mark.parametrize("along", ["q", "x"])
+def test_scans_beside_the_slots_of_a_key_set(along: str, n: int) -> None:
+    keys = nk.neighborhood(5, is_causal=True, queries="q", keys="x")
+    sizes = {"q": n, "x": n, "w": 5}
+
+    @nk.diagram("q x -> q w, q x")
+    def stored(X: Any) -> Any:
+        states = nk.cumsum(X, along=along)
+        return nk.compress(states, keys, into="w"), states * nk.exp(X)
+
+    @nk.diagram("q w, q x -> q x")
+    def read(W: Any, X: Any) -> Any:
+        return nk.cumsum(nk.spread(W, keys, over="w") * X, along=along)
+
+    for d in (stored, read):
+        plan = nk.derive(d, "a100", sizes, "fp32")
+        small = {"q": min(n, 67), "x": min(n, 67), "w": 5}
+        plan.check(sizes=small, resources=False).raise_if_wrong()
+
+
 @pytest.mark.parametrize("signature", ["q x -> q x", "x q -> x q"])
 def test_kernels_of_long_rows(signature: str) -> None:
     d = nk.diagram(signature)(of_squares)

@@ -23,9 +23,9 @@ from napkin.settings.tiles import MOST, Tiles
 TRIED = 40
 """Settings in turn that are passed over before no more of them are tried."""
 
-PRICED = 14_000
-"""Settings of one diagram after which only `FEW` of each further kernel are priced. Diagrams of
-`diagrams/` have 12,955 at most; 1,000 take 0.3 to 0.5 seconds."""
+PRICED = 9_000
+"""Settings of one diagram after which only `FEW` of each further kernel are priced. Of `diagrams/`
+one has more, and the same kernels without a bound; 1,000 take 0.3 to 0.5 seconds."""
 
 FEW = 40
 """Settings of a kernel that are priced then, about."""
@@ -33,22 +33,23 @@ FEW = 40
 BEGUN = 10
 """Settings that take as long to price as a kernel takes to label, or to count at any tiles."""
 
-NARROW = 21_000
+NARROW = 14_000
 """Work of one diagram after which further segments are tried in few labellings, and in the most
-parts, which are mostly the fastest (see `Effort.work`). Diagrams of `diagrams/` take 20,180 at
-most; 1,000 take 0.2 to 0.3 seconds."""
+parts, which are mostly the fastest (see `Effort.work`); 1,000 take 0.2 to 0.5 seconds. With 14,000
+settings, 21,000 here, and 23,000 and 28,000 below, two of 200 diagrams of the field have other
+kernels: they take 0.99 and 1.15 of the time."""
 
 LABELLINGS = 2
 """Labellings of a segment that fit and are priced then: those that move the fewest bytes."""
 
-AS_IT_IS = 23_000
+AS_IT_IS = 18_000
 """Work after which a search that has found a cut of a term as it is tries no other order of points
 for it and stores no more of them."""
 
-SPENT = 28_000
+SPENT = 21_000
 """Work after which a search that has found a cut tries no other by any move."""
 
-AGAIN = 9_500
+AGAIN = 6_000
 """Work that is left for the points of the term as it is that may be computed again, however much
 the cut before took: of 16 gradients of random programs that are over `AS_IT_IS`, four so take 0.66
 to 0.92 of the time."""

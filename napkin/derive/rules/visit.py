@@ -110,5 +110,9 @@ VISITED = Rule(
     "visit boxes",
     "sum_x f(x) = sum_boxes sum_{x in the box, for queries that see it in none before} f(x)",
     _matches,
-    ("f is what a sum begins with outside the set", "f adds up over queries, or boxes are apart"),
+    (
+        "f is what a sum begins with outside the set",
+        "f adds up over queries, or boxes are apart",
+        "nothing is scanned along x",
+    ),
 )

@@ -1,7 +1,8 @@
 """Changes of what the points of a term are, each priced by the cut that it allows.
 
-One point more: an operand that every group of a reduction computes again is stored once. One point
-fewer: a reduction that several kernels need is computed by each of them, and not stored.
+One point more: an operand that every group of a reduction computes again, or that the steps of a
+scan would wait for, is stored once. One point fewer: a reduction that several kernels need is
+computed by each of them, and not stored.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def stored(
     outputs: Sequence[Output], sizes: Mapping[str, int], points: Set[Node], found: Cut | None
 ) -> Change | None:
     """Operands that may be stored: those that a cut stores in no case, though groups along the axes
-    that one lacks compute it again, each for itself."""
+    that one lacks compute it again, each for itself, or steps wait for it."""
     frontier = Frontier(outputs, sizes, points=points)
     kinds: dict[object, list[Node]] = {}
     for n, m in operands(frontier.points):
@@ -60,12 +61,15 @@ def stored(
 
 def operands(order: Iterable[Node]) -> Iterator[tuple[Node, Node]]:
     """Each reduction with the largest terms that it reads and that lack some of its axes: groups
-    along these need one again, each for itself. What two reductions along the same axes read by way
-    of one term is given with the first."""
+    along these need one again, each for itself; and each scan by steps with all that it reads: the
+    steps, which wait for each other, else compute it. What two reductions along the same axes read
+    by way of one term is given with the first."""
     seen = set[tuple[Node, frozenset[str], tuple[str, ...]]]()
     for n in order:
         every = frozenset({*n.axes, *over(n)})
         stack = [*n.args] if n.op in REDUCTIONS else []
+        if n.op == "steps":
+            yield from ((n, a) for a in n.args)
         while stack:
             m = stack.pop()
             if not every.issubset(m.axes):

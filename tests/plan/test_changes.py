@@ -208,3 +208,17 @@ def test_a_scan_along_keys_stores_nothing_first(form: str, at: int) -> None:
     plan = nk.derive(scanned)
     assert len(plan.kernels) == 1
     checked(plan, n=33, h=33, a=1)
+
+
+@pytest.mark.parametrize("lengths", [2, 64])
+def test_what_steps_wait_for_is_stored_where_that_is_faster(lengths: int) -> None:
+    """A group holds the state along `q`; with many lengths it cannot hold the key set beside."""
+
+    @nk.diagram("e:int, q x -> q x", sizes={"e": lengths, "q": 2048, "x": 2048})
+    def scanned(n: Any, S: Any) -> Any:
+        P = nk.softmax(S, over="x", keys=nk.documents(n, queries="q", keys="x"))
+        return nk.scan(lambda h: nk.softmax(h, over="q") + P, 0.5, along="x", axes="q")
+
+    plan = nk.derive(scanned, dtype="fp32")
+    assert plan.materialised == {"P": ("x", "q")}
+    checked(plan, e=2, q=33, x=33)

@@ -88,7 +88,7 @@ def visiting(
         part = np.ones_like(out)
         for cell in cells:
             rows: dict[tuple[int, ...], list[float]] = {}
-            at = [tuple(c[a] for a in cell.keys) for c in chunks]
+            at = [tuple(c.get(a, 1) for a in cell.keys) for c in chunks]
             for g, row in zip(groups, part, strict=True):
                 own = {**ones, **g}
                 here = tuple(own[q] for q in cell.queries)

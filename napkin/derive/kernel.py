@@ -174,7 +174,7 @@ class Kernel:
         """The tensors that say which chunks are visited, and are read for nothing else."""
         if self.visits is None:
             return frozenset()
-        keys = self.visits.keys
+        keys = self.visits.own
         others = preorder(self.terms, lambda n: n is not keys)
         return frozenset(map(tensor_of, {*leaves([keys])}.difference(others)))
 

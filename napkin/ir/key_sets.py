@@ -14,6 +14,7 @@ from typing import cast
 from napkin.ir.infer import joined, pointwise
 from napkin.ir.node import Node, node, number, union_axes
 from napkin.ir.selecting import position
+from napkin.ir.whole_numbers import length
 
 MAX_BOXES = 8
 """Boxes of the largest union: each has loops of its own in a kernel."""
@@ -92,6 +93,16 @@ def from_arguments(args: Iterable[Node], spec: Spec) -> Node:
     args = tuple(args)
     axes = (*union_axes(args), *spec.keys)
     return node("keys", args, (spec,), axes, "bool")
+
+
+def with_whole(n: Node, axes: Sequence[str]) -> Node:
+    """A key set with every position of more key axes, which come first."""
+    if not axes:
+        return n
+    spec, whole = spec_of(n), tuple(Interval(number(0), length(a)) for a in axes)
+    steps = tuple((*[1] * len(axes), *own) for own in spec.steps)
+    boxes = [Box((*whole, *b.intervals)) for b in boxes_of(n)]
+    return keys_node(boxes, replace(spec, keys=(*axes, *spec.keys), steps=steps))
 
 
 def spec_of(n: Node) -> Spec:

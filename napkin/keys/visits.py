@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from napkin.ir.infer import joined, pointwise, rebuilt
-from napkin.ir.key_sets import Box, box_member, member, spec_of
+from napkin.ir.key_sets import Box, box_member, boxes_of, member, spec_of
 from napkin.ir.node import REDUCTIONS, Node, in_kind, number, ones, over
 from napkin.ir.rewrite import rewrite
 from napkin.keys.residues import Split
@@ -23,10 +23,11 @@ class Visits:
     """The key set that governs every loop of a stream.
 
     Attributes:
-        keys: its node.
+        keys: its node, with every position of the axes that are streamed beside its own.
         boxes: its boxes, in the order in which they are visited.
         splits: the query axes that are places within a residue: some residues have one place fewer,
             so that their last group may have no query, and then it visits nothing.
+        given: its node in the terms; by default `keys`.
         prefix: whether the first box begins at key 0 and is followed by others: these begin
             behind it, so that no key is visited twice on its account.
     """
@@ -34,11 +35,27 @@ class Visits:
     keys: Node
     boxes: tuple[Box, ...]
     splits: tuple[Split, ...] = ()
+    given: Node | None = None
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The key axes, in the key set's order."""
+        """The axes that are visited: those beside, and the key axes in the key set's order."""
         return spec_of(self.keys).keys
+
+    @property
+    def own(self) -> Node:
+        """The key set's node in the terms."""
+        return self.given or self.keys
+
+    @property
+    def key_axes(self) -> tuple[str, ...]:
+        """The key axes, in the key set's order."""
+        return spec_of(self.own).keys
+
+    @property
+    def key_boxes(self) -> tuple[Box, ...]:
+        """The boxes along these alone."""
+        return boxes_of(self.own)
 
     @property
     def prefix(self) -> bool:
@@ -48,11 +65,11 @@ class Visits:
 
     def test(self, box: int) -> Node:
         """What tells the keys apart that a visit of `box` must count, each once over all boxes."""
-        if box == 0:
-            return member(self.keys) if self.prefix else box_member(self.boxes[0], self.axes)
-        earlier = self.boxes[1 if self.prefix else 0 : box]
-        seen = [pointwise("not", (box_member(b, self.axes),)) for b in earlier]
-        return joined("and", [box_member(self.boxes[box], self.axes), *seen])
+        if box == 0 and self.prefix:
+            return member(self.own)
+        inside = [box_member(b, self.key_axes) for b in self.key_boxes]
+        earlier = inside[1 if self.prefix else 0 : box]
+        return joined("and", [inside[box], *(pointwise("not", (b,)) for b in earlier)])
 
     def inside(
         self, terms: Iterable[Node], test: Node | None, but: Iterable[Node] = ()
@@ -61,7 +78,7 @@ class Visits:
         of `but` stay as they are."""
 
         def change(old: Node, args: tuple[Node, ...]) -> Node | None:
-            if old is self.keys:
+            if old is self.own:
                 return number(True) if test is None else test
             if old.op == "where" and args[0] == number(True):
                 return args[1]

@@ -35,13 +35,14 @@ BITS = 30
 
 def fits_words(seen: Visits, tiles: Mapping[str, int]) -> bool:
     """Whether a word has a bit for every position of a chunk."""
-    return len(seen.axes) > 1 and sum(tiles[a] for a in seen.axes) <= BITS
+    axes = seen.key_axes
+    return len(axes) > 1 and sum(tiles[a] for a in axes) <= BITS
 
 
 def in_words(test: Node, seen: Visits) -> Node:
     """`test` with words for every box of `seen` that may have them."""
-    axes = seen.axes
-    worded = {box_member(b, axes): _disjoint(b, axes) for b in seen.boxes if _plain(b)}
+    axes = seen.key_axes
+    worded = {box_member(b, axes): _disjoint(b, axes) for b in seen.key_boxes if _plain(b)}
     return rewrite([test], lambda old, _: worded.get(old))[test]
 
 

@@ -25,13 +25,22 @@ def rises(n: Node, still: Container[str] = ()) -> bool:
     if n.op in {"add", "maximum", "minimum"}:
         return all(rises(a, still) for a in n.args)
     if n.op == "sub":
-        stays = n.args[1].constant or (n.args[1].op == "index" and n.args[1].axes[0] in still)
-        return stays and rises(n.args[0], still)
+        return _stays(n.args[1], still) and rises(n.args[0], still)
+    if n.op == "where":  # from 0 to a length
+        test, high, low = n.args
+        known = high.op == "size" and low.op == "number" and low.params[0] == 0
+        first, last = test.args if test.op in {"less", "less_equal"} else (test, test)
+        return known and first is not last and _stays(first, still) and rises(last, still)
     if n.op in {"mul", "floordiv"}:
         factor = n.args[1]
         positive = factor.op == "number" and float(str(factor.params[0])) > 0
         return positive and rises(n.args[0], still)
     return False
+
+
+def _stays(n: Node, still: Container[str]) -> bool:
+    """Whether `n` is the same at all positions but along the axes of `still`."""
+    return n.constant or (n.op == "index" and n.axes[0] in still)
 
 
 def at_corner(n: Node, which: str, still: Container[str]) -> Node:

@@ -209,7 +209,8 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
     s, seen = kernel.stream, kernel.visits
     # Lanes past the keys of a visit lie outside the key set, whose test tells them apart. Those
     # past the end under another name of the streamed axis are stored nowhere.
-    padded = [a for a in tiled if a not in kernel.twins and (seen is None or a not in s.axes)]
+    tested = seen.key_axes if seen else ()
+    padded = [a for a in tiled if a not in kernel.twins and a not in tested]
     stored = [e.node for p in s.passes for e in p.emits]
     tails = [e.node for e in s.tails]
     two = in_base_two(s.passes, [*begins(s.states), *stored, *tails], written(kernel))
@@ -231,9 +232,10 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
             inside = seen.inside(both, test)
             # A prefix ends before keys that other boxes of the set hold, which a descriptor reads.
             ends = seen.prefix and box == 0 and not whole
-            bare = [] if whole else _endless(list(inside.values()), tiled, s.axes)
+            bare = [] if whole else _endless(list(inside.values()), tiled, tested)
             past = s.axes if ends else ()
-            done = masked(list(inside.values()), tiled if ends else [*padded, *bare], past)
+            lanes = [a for a in padded if not whole or a not in s.axes]
+            done = masked(list(inside.values()), tiled if ends else [*lanes, *bare], past)
             chosen = {k: done[inside[n]] for k, n in steps.items()}
             stores = {k: done[inside[n]] for k, n in emits.items()}
             made.append(Loop(part, chosen, stores, box, whole))

@@ -51,7 +51,9 @@ def rounds(first: Sequence[float], seconds: float) -> int:
     return max(LEAST, min(MOST, int(seconds * len(first) / max(total, 1e-9))))
 
 
-def interleaved(calls: Mapping[str, Call], seconds: float = 0.15) -> dict[str, Sample]:
+def interleaved(
+    calls: Mapping[str, Call], seconds: float = 0.15, lead: int = LEAD
+) -> dict[str, Sample]:
     """Times of calls, one after another in every round, each with a cold L2.
 
     Taken in turns, a clock that changes changes all of them. Launches are hidden behind the writes
@@ -59,6 +61,7 @@ def interleaved(calls: Mapping[str, Call], seconds: float = 0.15) -> dict[str, S
 
     Args:
         seconds: of running, about, for each call.
+        lead: clocks that the device waits before each run; more where the host takes longer.
     """
     import torch
 
@@ -76,7 +79,7 @@ def interleaved(calls: Mapping[str, Call], seconds: float = 0.15) -> dict[str, S
         for i in range(count):
             for name in names[i % len(names) :] + names[: i % len(names)]:
                 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                torch.cuda._sleep(LEAD)  # pyright: ignore[reportPrivateUsage]
+                torch.cuda._sleep(lead)  # pyright: ignore[reportPrivateUsage]
                 cold.zero_()
                 start.record()
                 calls[name]()

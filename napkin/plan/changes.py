@@ -18,7 +18,7 @@ from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.storage import own_type
 from napkin.plan.frontier import Frontier
 from napkin.plan.pieces import Piece
-from napkin.plan.points import is_pointwise, values, with_read_again
+from napkin.plan.points import is_pointwise, narrow, values, with_read_again
 from napkin.plan.ways import Cut, named
 
 KINDS = 4
@@ -48,11 +48,13 @@ def stored(
     outputs: Sequence[Output], sizes: Mapping[str, int], points: Set[Node], found: Cut | None
 ) -> Change | None:
     """Operands that may be stored: those that a cut stores in no case, though groups along the axes
-    that one lacks compute it again, each for itself, or steps wait for it."""
+    that one lacks compute it again, each for itself, or steps wait for it: these store no more
+    than is read for it."""
     frontier = Frontier(outputs, sizes, points=points)
     kinds: dict[object, list[Node]] = {}
     for n, m in operands(frontier.points):
-        if m not in points and _may_store(m, frontier):
+        large = n.op == "steps" and not (is_read(m) or narrow(m, sizes))
+        if m not in points and not large and _may_store(m, frontier):
             kinds.setdefault((n.op, n.axes, m.op, m.axes), []).append(m)
     taken = [m for kind in list(kinds.values())[:KINDS] for m in dict.fromkeys(kind)]
     _tell_left([m for kind in list(kinds.values())[KINDS:] for m in kind])

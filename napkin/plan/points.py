@@ -30,7 +30,7 @@ def points_of(outputs: Sequence[Output], sizes: Mapping[str, int]) -> set[Node]:
     order = list(postorder(roots))
     bounds = _bounds(order, roots)
     heavy = {n for n in order if is_heavy(n) and n not in bounds}
-    light = _light(order, heavy, {n for n in roots if _narrow(n, sizes)})
+    light = _light(order, heavy, {n for n in roots if narrow(n, sizes)})
     return heavy | light | _unpacked(order)
 
 
@@ -96,7 +96,7 @@ def _unpacked(order: Sequence[Node]) -> set[Node]:
     return found
 
 
-def _narrow(n: Node, sizes: Mapping[str, int]) -> bool:
+def narrow(n: Node, sizes: Mapping[str, int]) -> bool:
     """Whether a kernel that reads a pointwise result moves no more than one that computes it."""
     if not is_pointwise(n):
         return False

@@ -23,7 +23,8 @@ from napkin.plan.segments import SHORT
 from napkin.settings.best import Move
 
 LONGEST = 12
-"""Most points that one kernel fuses; a normalisation and a product take about five."""
+"""Most points that one kernel fuses, unless it is said which arrays are stored; a normalisation and
+a product take about five."""
 
 SAME = 1.15
 """Times that are the same for all that the prediction can tell: cuts into more kernels, which take
@@ -292,7 +293,7 @@ class Cutting:
     def _begins(self, i: int) -> Iterator[int]:
         """The points that a kernel ending with term `i` may begin with, the last first."""
         forced = self._forced
-        for j in range(i, max(-1, i - LONGEST), -1):
+        for j in range(i, -1 if forced is not None else max(-1, i - LONGEST), -1):
             if forced is not None and any(j <= f < i for f in forced):
                 return
             if forced is None or j == 0 or j - 1 in forced:

@@ -42,6 +42,9 @@ kernels: they take 0.99 and 1.15 of the time."""
 LABELLINGS = 2
 """Labellings of a segment that fit and are priced then: those that move the fewest bytes."""
 
+ADDING = 9_000
+"""Work after which no groups that add in memory are tried: what else there is comes first."""
+
 AS_IT_IS = 18_000
 """Work after which a search that has found a cut of a term as it is tries no other order of points
 for it and stores no more of them."""
@@ -111,6 +114,13 @@ class Effort:
         narrow = many and self.work >= NARROW
         self.thinned = self.thinned or narrow
         return narrow
+
+    @property
+    def adds(self) -> bool:
+        """Whether groups that add in memory are tried still."""
+        if self.work >= ADDING:
+            self.stopped.add((ADDING, "no groups that add in memory were tried"))
+        return self.work < ADDING
 
     def begins(self) -> None:
         """What is tried by another move comes next."""

@@ -128,8 +128,13 @@ class Search:
         plain = [k for k in self.kernels if self.parts.get(k.stream.axis, 1) == 1]
         if any(self._some_fit(k) for k in plain):
             return True
-        series = [] if self.deterministic else adding_in_groups(*self.terms, self.machine, math.inf)
+        series = adding_in_groups(*self.terms, self.machine, math.inf) if self._may_add else ()
         return any(self._some_fit(s.kernels[0]) for s in series) or bool(self.best)
+
+    @property
+    def _may_add(self) -> bool:
+        """Whether groups that add in memory are tried."""
+        return not self.deterministic and self.effort.adds
 
     def _some_fit(self, kernel: Kernel) -> bool:
         """Whether a setting of a labelled kernel fits by its operands, and has tensors that Triton
@@ -263,7 +268,7 @@ class Search:
             series: gives kernels that may take less than so many seconds.
             bar: seconds from which on a way is behind others, beside these.
         """
-        if self.deterministic:
+        if not self._may_add:
             return []
         most = ADDS * min(map(_seconds, ways), default=math.inf)
         return self._of_series(series(most), most, self._bar(ways, bar))

@@ -80,7 +80,7 @@ def _labellings(
         alone = [a for a in every if a not in legal]
         together = [" ".join(keys) for keys in _key_axes(terms) if len(keys) > 1]
         together += _with_taps(terms)
-        together += _summed_together(terms)
+        together += summed_together(terms)
         for axis in dict.fromkeys(("", *alone, *together)):
             whole = [a for a in every if a not in legal and a not in axis.split()]
             if not may_fit(terms, whole, known):
@@ -167,7 +167,7 @@ def _key_axes(outputs: Sequence[Output]) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(found))
 
 
-def _summed_together(outputs: Sequence[Output]) -> Iterator[str]:
+def summed_together(outputs: Sequence[Output]) -> Iterator[str]:
     """Axes that one reduction works along: held whole, one of them may be too long beside the
     other's chunks."""
     for n in postorder(o.node for o in outputs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from napkin.algebra.tracer import active, times
@@ -19,12 +19,12 @@ from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.rules.resume import RESUMED, why_not_resumed
 from napkin.derive.rules.scan_parts import UNIT, scanned, why_not_scanned
 from napkin.diagram.interface import Output
-from napkin.ir.node import Node
+from napkin.ir.node import Node, postorder
 from napkin.machine.machines import Machine
 from napkin.settings.best import Effort, best_tiles
 from napkin.settings.choice import Choice
 from napkin.settings.labelled import least_seconds
-from napkin.settings.labels import may_fit
+from napkin.settings.labels import may_fit, summed_together
 from napkin.settings.phrases import kernel_text
 from napkin.settings.specialised import launched, may_specialise
 from napkin.settings.tiles import MAX_GROUP
@@ -130,13 +130,18 @@ def adding_in_groups(
     most: float,
 ) -> Iterator[Series]:
     """A kernel with groups along an axis that some outputs carry and others are summed over, and
-    the one that computes what follows the sums, for each such axis and each axis to stream; none
-    that takes `most` seconds in any case."""
-    legal, moving = weaved(outputs), reduced(outputs)
-    every = dict.fromkeys(a for o in outputs for a in o.axes)
+    the one that computes what follows the sums, for each such axis and each axis to stream, or
+    axes that are summed over together; none that takes `most` seconds in any case."""
+    legal, every = weaved(outputs), dict.fromkeys(a for o in outputs for a in o.axes)
     for axis, least in least_adding(outputs, names, sizes, machine).items():
-        for stream in ("", *(a for a in moving if a not in {axis, *legal})) if least < most else ():
-            whole = [a for a in every if a not in {axis, stream, *legal}]
+        cut = axis.split()
+        carry = [o for o in outputs if {*cut} <= {*o.axes}]
+        streams = dict.fromkeys(["", *reduced(outputs), *summed_together(carry)])
+        for stream in streams if least < most else ():
+            streamed = stream.split()
+            if not {*cut, *legal}.isdisjoint(streamed):
+                continue
+            whole = [a for a in every if a not in {*cut, *streamed, *legal}]
             if not may_fit(outputs, whole, sizes):
                 continue
             for found in ACCUMULATED.matches(name, outputs, names, axis, stream):
@@ -152,14 +157,22 @@ def least_adding(
     machine: Machine,
 ) -> dict[str, float]:
     """The axes that some outputs carry and others are summed over, with seconds that no kernel
-    undercuts whose groups along it add in memory, with what comes before and after it."""
+    undercuts whose groups along it add in memory, with what comes before and after it. Where a key
+    set may leave out chunks, that is what one group adds."""
 
     def seconds(axis: str, sums: Iterable[Node]) -> float:
-        groups = -(-sizes[axis] // MAX_GROUP)
-        added = groups * sum(math.prod(sizes[a] for a in n.axes) for n in sums)
+        axes = axis.split()
+        every = math.prod([-(-sizes[a] // MAX_GROUP) for a in axes])
+        groups = {n: 1 if _in_key_set(n, axes) else every for n in sums}
+        added = sum(count * math.prod(sizes[a] for a in n.axes) for n, count in groups.items())
         return 2 * at_least(machine, 0) + at_least(machine, 0, added=4 * added)
 
     return {axis: seconds(axis, sums) for axis, sums in sums_along(outputs, names)}
+
+
+def _in_key_set(n: Node, axes: Collection[str]) -> bool:
+    """Whether a term is computed of a key set over some of these axes."""
+    return any(m.op == "keys" and not {*axes}.isdisjoint(m.axes) for m in postorder([n]))
 
 
 def in_blocks(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Series]:

@@ -141,9 +141,9 @@ class Tiles:
     def _settings(self) -> Array:
         """Tiles to try: every combination, but of axes that only their product matters for, the
         few shapes that waste least, and of boxes of keys and queries, those that visit least."""
-        seen, stream = self.kernel.visits, self.kernel.stream.axes
-        boxed = seen is not None and len(stream) > 1
-        box_axes = (*query_axes(seen.keys), *stream) if boxed and seen else ()
+        seen = self.kernel.visits
+        boxed = seen is not None and len(seen.key_axes) > 1
+        box_axes = (*query_axes(seen.keys), *seen.key_axes) if boxed and seen else ()
         box_axes = tuple(a for a in box_axes if a not in self.kernel.residues)
         rest = [self._fewest(axes) for axes in self._in_same_arrays(box_axes)]
         parts = [self._boxes(box_axes), *rest] if boxed else rest
@@ -224,9 +224,10 @@ class Tiles:
         """Tiles of the query and key axes: for each number of queries and of keys, the few
         shapes that visit the fewest keys."""
         stream = self.kernel.stream.axes
-        queries = [a for a in axes if a not in stream]
+        queries, keys = ([a for a in axes if (a in stream) is side] for side in (False, True))
         groups = list(self._shapes(queries, MAX_GROUP, self.rows))
-        chunks = list(self._shapes(stream, 256, self.chunks))
+        # A chunk has positions of axes beside the key axes, too.
+        chunks = list(self._shapes(keys, 256, self.chunks if len(keys) == len(stream) else ()))
         wasted = np.ones((len(groups), len(chunks)))
         for a in axes:
             tiles, other = (groups, 1) if a in queries else (chunks, 0)

@@ -80,3 +80,33 @@ def test_weights_divided_by_an_array_along_the_keys_are_not_left_to_the_test_of_
 
     assert visits(lambda P, R: P * R) is not None
     assert visits(lambda P, R: P / R) is None
+
+
+WINDOW = nk.neighborhood((5, 3), queries="q y", keys="x z")
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "how"),
+    [("q", "x", nk.causal("q", "x")), ("q", "x", nk.sliding(9, 0, queries="q", keys="x")),
+     ("q y", "x z", WINDOW)],
+)  # fmt: skip
+def test_queries_of_several_heads_are_visited_where_they_see_a_key(
+    queries: str, keys: str, how: Any
+) -> None:
+    """Keys have fewer heads: their gradients are summed over heads and queries together."""
+
+    @nk.diagram(f"g r {queries} d, g {keys} d, g {keys} e -> g r {queries} e")
+    def grouped(Q: Any, K: Any, V: Any) -> Any:
+        S = nk.contract(Q, K, over="d") * 0.2
+        return nk.contract(nk.sigmoid(S), V, over=keys, keys=how)
+
+    back = nk.gradient(grouped, wrt=("K", "V"))
+    long = 4096 if keys == "x" else 64
+    sizes = {**dict.fromkeys(back.axes, long), "g": 2, "r": 4, "d": 64, "e": 64}
+    plan = nk.derive(back, sizes=sizes)
+    (visits,) = {k.choice.kernel.visits for k in plan.kernels}
+    assert visits is not None
+    assert {*visits.axes} == {"r", *queries.split()}
+    assert {*visits.key_axes} == {*queries.split()}
+    odd = {**dict.fromkeys(back.axes, 37 if keys == "x" else 7), "g": 2, "r": 3, "d": 16, "e": 16}
+    plan.check(sizes=odd, resources=False).raise_if_wrong()

@@ -9,10 +9,11 @@ import pytest
 
 import napkin as nk
 from napkin.ir.evaluate import aligned_to, evaluate
-from napkin.ir.key_sets import boxes_of, member, spec_of
+from napkin.ir.key_sets import bounds_of, boxes_of, member, spec_of
 from napkin.ir.node import Node
 from napkin.ir.whole_numbers import length
 from napkin.keys.transposed import transposed
+from napkin.lower.corners import rises
 
 SETS = [
     nk.causal(), nk.sliding(2, 1), nk.sliding(3, 0), nk.blocked(3, 1, 0), nk.blocked(2, 1, 1),
@@ -38,6 +39,20 @@ def test_b5_the_pairs_are_the_same_at_every_size(keys: nk.KeySet) -> None:
     least = max([n.least for n in own.needs], default=1)
     for size in range(least, 17):
         assert np.array_equal(matrix(own.node, ("q", "x"), size), matrix(turned, ("q", "x"), size))
+
+
+@pytest.mark.parametrize("keys", SETS, ids=str)
+def test_bounds_that_rise_by_their_operators_never_fall(keys: nk.KeySet) -> None:
+    """Those of queries that see a key do, where those of the keys that a query sees do."""
+    own = keys.over("q", "x")
+    turned = transposed(own.node, ("q",))
+    assert turned is not None
+    assert all(map(rises, bounds_of(boxes_of(turned))))
+    least = max([n.least for n in own.needs], default=1)
+    for size in range(least, 17):
+        for bound in bounds_of(boxes_of(turned)):
+            (values,) = evaluate([bound], {}, {"q": size, "x": size})
+            assert (np.diff(np.atleast_1d(values)) >= 0).all()
 
 
 def test_b5_several_axes_are_solved_one_by_one() -> None:

@@ -52,9 +52,24 @@ def weighed(Q: Any, K: Any, V: Any, dO: Any, L: Any) -> Any:
     return nk.contract(dS, K, over="x") * 0.2, to_keys, to_values
 
 
+def grouped(queries: str, keys: str, how: Any) -> Diagram:
+    """Heads of queries that share one of keys."""
+
+    @nk.diagram(f"h r {queries} d, h {keys} d, h {keys} e -> h r {queries} e")
+    def gated(Q: Any, K: Any, V: Any) -> Any:
+        S = nk.contract(Q, K, over="d") * 0.2
+        return nk.contract(nk.sigmoid(S), V, over=keys, keys=how)
+
+    return nk.gradient(gated)
+
+
 FULL, CAUSAL = gradient(), gradient(nk.causal("q", "x"))
 WINDOW = gradient(nk.sliding(3, 0, queries="q", keys="x"))
 """Of the last chunk of queries few see a group's keys: its box is added whole."""
+
+GROUPED = grouped("q", "x", nk.causal("q", "x"))
+PLANE = grouped("q y", "x z", nk.neighborhood((5, 7), queries="q y", keys="x z"))
+"""Of queries streamed beside their heads, the causal ones are visited, and those of a window."""
 
 CASES = [
     (FULL, {"h": 2, "q": 200, "x": 264, "d": 128, "e": 128}, {"q": 64, "x": 64}),
@@ -63,14 +78,19 @@ CASES = [
     (weighed, {"h": 1, "q": 200, "x": 264, "d": 128, "e": 128}, {"q": 64, "x": 64}),
     (CAUSAL, {"h": 1, "q": 328, "x": 328, "d": 128, "e": 128}, {"q": 64, "x": 64}),
     (WINDOW, {"h": 1, "q": 328, "x": 328, "d": 128, "e": 128}, {"q": 64, "x": 64}),
-]
+    (GROUPED, {"h": 1, "r": 3, "q": 200, "x": 200, "d": 128, "e": 128}, {"q": 64, "x": 64, "r": 1}),
+    (PLANE, {"h": 1, "r": 2, "q": 20, "y": 13, "x": 20, "z": 13, "d": 128, "e": 128},
+     {"r": 1, "q": 8, "y": 8, "x": 4, "z": 16}),
+]  # fmt: skip
 
 
 @cache
 def adding(diagram: Diagram) -> Kernel:
     """The kernel that gives dK and dV, and adds to dQ."""
     ready = prepare(diagram)
-    (found,) = ACCUMULATED.matches("k", ready.outputs, ready.names, "x", "q")
+    axes = [[a for a in diagram.axes if a in names] for names in ("x z", "r q y")]
+    axis, stream = map(" ".join, axes)
+    (found,) = ACCUMULATED.matches("k", ready.outputs, ready.names, axis, stream)
     return ACCUMULATED.apply(found)[0]
 
 

@@ -13,6 +13,7 @@ Groups add in any order. A sum of floats depends on it, so two runs may differ i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate, evaluate_more
 from napkin.ir.infer import pointwise
-from napkin.ir.node import Node, number, over, preorder
+from napkin.ir.node import Node, number, over, postorder, preorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import substitute
 from napkin.ir.storage import stored_as
@@ -93,11 +94,11 @@ def _in_parts(found: Instance, point: Point) -> Ways:
 
 @dataclass(frozen=True, eq=False)
 class _Cut:
-    """Results in groups along an axis that some of them carry and others are summed over.
+    """Results in groups along axes that some of them carry and others are summed over.
 
     Attributes:
-        kept: the results that carry the axis.
-        sums: the sums over it that the others are computed from, with the readings of what groups
+        kept: the results that carry the axes.
+        sums: the sums over them that the others are computed from, with the readings of what groups
             add up to.
         ends: the others, over these readings.
     """
@@ -110,67 +111,72 @@ class _Cut:
 def sums_along(
     outputs: Sequence[Output], names: Mapping[Node, str]
 ) -> Iterator[tuple[str, Sequence[Node]]]:
-    """The axes that some results carry and others are summed over, and may be cut into groups
-    that add in memory, with these sums."""
-    for axis in dict.fromkeys(a for o in outputs for a in o.axes):
-        if (found := _cut(outputs, names, axis)) is not None:
-            yield axis, list(found.sums)
+    """The axes that some results carry and others are summed over, one or several together, and
+    may be cut into groups that add in memory, with these sums."""
+    sums = [n for n in postorder(o.node for o in outputs) if n.op == "sum"]
+    together = [over(n) for n in sums if len(over(n)) > 1]
+    for axes in dict.fromkeys([*((a,) for o in outputs for a in o.axes), *together]):
+        if (found := _cut(outputs, names, axes)) is not None:
+            yield " ".join(axes), list(found.sums)
 
 
 def _groups(
     name: str, outputs: Sequence[Output], names: Mapping[Node, str], axis: str, stream: str
 ) -> Iterator[Instance]:
-    """The kernel with groups along an axis that some results carry and others are summed over,
-    which streams other axes or none, and the kernel that computes what follows the sums; none where
-    something else depends on more than one group."""
-    found = _cut(outputs, names, axis)
+    """The kernel with groups along an axis, or several, that some results carry and others are
+    summed over, which streams other axes or none, and the kernel that computes what follows the
+    sums; none where something else depends on more than one group."""
+    axes = tuple(axis.split())
+    found = _cut(outputs, names, axes)
     if found is None:
         return
     adds = [Output(tensor_of(m), in_float32(n), m.axes) for n, m in found.sums.items()]
     with suppress(Refusal):
         made = label(f"{name}_adds", [*found.kept, *adds], names, streamed=stream)
         ending = label(f"{name}_ends", found.ends, names)
-        if axis in made.whole and not made.fills:
+        if {*axes} <= {*made.whole} and not made.fills:
             first = _adding(streamed(made), found.kept, [*found.sums.values()])
             first = replace(
                 first,
-                group=(*made.group, axis),
-                whole=tuple(a for a in made.whole if a != axis),
+                group=(*made.group, *axes),
+                whole=tuple(a for a in made.whole if a not in axes),
             )
             roots = [o.node for o in outputs]
             yield Instance(axis, (first, ending), between(roots, roots), of=(outputs, found))
 
 
-def _cut(outputs: Sequence[Output], names: Mapping[Node, str], axis: str) -> _Cut | None:
-    """Results in groups along an axis; None where they have none, or one alone."""
-    kept = [o for o in outputs if axis in o.axes]
-    others = [o for o in outputs if axis not in o.axes]
-    found = [_sums(o.node, axis) for o in others]
+def _cut(
+    outputs: Sequence[Output], names: Mapping[Node, str], axes: tuple[str, ...]
+) -> _Cut | None:
+    """Results in groups along axes; None where they have none, or one alone."""
+    kept = [o for o in outputs if {*axes} <= {*o.axes}]
+    others = [o for o in outputs if o not in kept]
+    found = [_sums(o.node, axes) for o in others]
     sums = list(dict.fromkeys(n for own in found for n in own))
     if not kept or not sums or not all(found):
         return None
     inside = [Output("", n.args[0], n.args[0].axes) for n in sums]
-    if axis not in weaved([*kept, *inside]):
+    if not {*axes} <= {*weaved([*kept, *inside])}:
         return None
     taken = {o.name for o in outputs} | {str(n.params[0]) for n in leaves(o.node for o in outputs)}
     known: dict[Node, Node] = {}
     for n in sums:
         o = next(o for o, own in zip(others, found, strict=True) if n in own)
-        axes = sorted(n.axes, key=lambda a: o.axes.index(a) if a in o.axes else -1)
-        known[n] = reading(f"{names.get(n, o.name)}_sum", tuple(axes), "real", taken)
+        own = sorted(n.axes, key=lambda a: o.axes.index(a) if a in o.axes else -1)
+        known[n] = reading(f"{names.get(n, o.name)}_sum", tuple(own), "real", taken)
     done = substitute([o.node for o in others], known)
     return _Cut(kept, known, [replace(o, node=_computed(done[o.node])) for o in others])
 
 
-def _sums(n: Node, axis: str) -> list[Node]:
-    """The sums over an axis that a result is computed from, value by value; none where something
+def _sums(n: Node, axes: tuple[str, ...]) -> list[Node]:
+    """The sums over axes that a result is computed from, value by value; none where something
     else stands between."""
 
     def summed(m: Node) -> bool:
-        return m.op == "sum" and axis in over(m) and m.kind == "real" and not m.constant
+        return m.op == "sum" and {*axes} <= {*over(m)} and m.kind == "real" and not m.constant
 
     def between(m: Node) -> bool:
-        return m.constant or m.op in POINTWISE or (is_read(m) and axis not in m.axes)
+        return m.constant or m.op in POINTWISE or (is_read(m) and {*axes}.isdisjoint(m.axes))
 
     found = list(preorder([n], lambda m: between(m) and not m.constant))
     return list(filter(summed, found)) if all(summed(m) or between(m) for m in found) else []
@@ -178,15 +184,16 @@ def _sums(n: Node, axis: str) -> list[Node]:
 
 def _in_groups(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
     """The results, of which groups of one position along an axis add some."""
-    (outputs, made), axis, (roots, _) = found.of, found.where, found.sides()
+    (outputs, made), axes, (roots, _) = found.of, found.where.split(), found.sides()
     bind, scalars, sizes = point.bound(leaves(roots)), scalars_of(roots), point.sizes
     nodes = [*(o.node for o in made.kept), *made.sums]
-    boxes = [{axis: range(i, i + 1)} for i in range(sizes[axis])]
+    places = list(itertools.product(*(range(sizes[a]) for a in axes)))
+    boxes = [{a: range(i, i + 1) for a, i in zip(axes, at, strict=True)} for at in places]
     each = [evaluate_more(nodes, chunk_of(bind, b), sizes, scalars, b) for b in boxes]
     groups = list(zip(*each, strict=True))
     own = len(made.kept)
     values = {
-        o.name: np.concatenate(v, axis=o.node.axes.index(axis))
+        o.name: _joined(v, o.node.axes, axes, sizes)
         for o, v in zip(made.kept, groups[:own], strict=True)
     }
     for (n, m), v in zip(made.sums.items(), groups[own:], strict=True):
@@ -196,7 +203,19 @@ def _in_groups(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]
     axes = {o.name: o.node.axes for o in outputs}
     pairs = zip(made.ends, evaluate(ends, bind, sizes, scalars), strict=True)
     values |= {o.name: aligned(v, o.node.axes, axes[o.name]) for o, v in pairs}
-    yield f"{axis} in groups of 1 that add", [values[o.name] for o in outputs]
+    yield f"{found.where} in groups of 1 that add", [values[o.name] for o in outputs]
+
+
+def _joined(
+    groups: Sequence[Array], own: Sequence[str], axes: Sequence[str], sizes: Mapping[str, int]
+) -> Array:
+    """An array of groups of one position along some of its axes, the last of these fastest."""
+    for a in reversed(axes):
+        at, number = own.index(a), max(sizes[a], 1)
+        pieces = range(0, len(groups), number)
+        groups = [np.concatenate(groups[i : i + number], axis=at) for i in pieces]
+    (whole,) = groups
+    return whole
 
 
 # --- both -----------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ def _change(roots: Sequence[Node], streamed: Sequence[str]) -> Change:
             return None
         if old in slotted:  # it says in which slot a query's key lies
             return None
-        return transposed(old, streamed) if set(streamed) <= set(old.axes) else None
+        own = [a for a in streamed if a in old.axes]
+        return transposed(old, own) if own else None
 
     return change
 

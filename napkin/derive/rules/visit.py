@@ -10,7 +10,7 @@ from napkin.algebra.known import Known, depends, vanishes
 from napkin.algebra.rule import Instance, Rule, Sides
 from napkin.algebra.terms import starting
 from napkin.ir.infer import along, joined, pointwise
-from napkin.ir.key_sets import boxes_of, spec_of
+from napkin.ir.key_sets import boxes_of, spec_of, with_whole
 from napkin.ir.node import REDUCTIONS, Node, factors, in_kind, number, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.selecting import position
@@ -34,7 +34,8 @@ def _matches(
     A pass that stores something at each chunk must see every chunk, unless it stores what this key
     set sees, or adds to the outputs `added` and has 0 to add for other chunks; a scan goes over all
     of them. Every array that is read at the slots of a key set is read by all its queries, so that
-    key set must be the one that governs.
+    key set must be the one that governs. Of axes that are streamed beside those of the key set all
+    chunks are visited.
     """
     if not stream.axes or any(n.op == "state" for n in postorder(e.node for e in stream.emits)):
         return
@@ -45,11 +46,14 @@ def _matches(
     order = list(postorder([*steps, *emits, *adds]))
     bound = {guard(n) if n.op == "scatter" else None for n in emits}
     bound |= {guard(n) for n in order if n.op == "input" and guard(n) is not None}
-    for n in order:
-        if n.op != "keys" or set(spec_of(n).keys) != set(stream.axes) or bound - {n}:
+    sets = [n for n in order if n.op == "keys" and stream.carried(spec_of(n).keys)]
+    for n in sorted(sets, key=lambda n: -len(spec_of(n).keys)):
+        beside = [a for a in stream.axes if a not in spec_of(n).keys]
+        if not {*spec_of(n).keys} <= {*stream.axes} or bound - {n} or (bound and beside):
             continue
         known: Known = {}
-        found = Visits(n, boxes_of(n), tuple(splits))
+        keys = with_whole(n, beside)
+        found = Visits(keys, boxes_of(keys), tuple(splits), n)
         once = len(found.boxes) - found.prefix < 2
         apart = all(vanishes(f, n, known) and (once or not _mixes(f.args[0], n)) for f in adds)
         if apart and all(
@@ -77,7 +81,7 @@ def _visited(seen: Visits, f: Node) -> Node:
         before = pointwise("less", (position(axis), past))
         inside = [before, *[pointwise("not", (before,))] * (len(tests) - 1)]
         tests = [pointwise("and", pair) for pair in zip(tests, inside, strict=True)]
-    slots = [n for n in postorder([f]) if n.op == "input" and guard(n) is seen.keys]
+    slots = [n for n in postorder([f]) if n.op == "input" and guard(n) is seen.own]
     each: list[Node] = []
     for test in tests:
         read = {n: pointwise("where", (test, n, number(in_kind(0.0, n.kind)))) for n in slots}

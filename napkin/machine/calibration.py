@@ -71,6 +71,8 @@ class Constants:
         specialised_iteration, specialised_start: seconds that an iteration of a warp-specialised
             CTA takes beside, and a warp-specialised CTA.
         specialised_adds: of what is added to memory there, the share of the time that shows.
+        specialised_tests_adding: how much longer a chunk takes that is tested where its sums are
+            added to memory, over one that is not.
         sums_cooperative, sums_ping_pong: times that what groups of warp-specialised CTAs compute
             after sums takes, where they lie side by side, and where others multiply beside.
         sums_l2: of the stated rate of L2, what warp-specialised CTAs that only add up are answered
@@ -124,6 +126,7 @@ class Constants:
     specialised_iteration: float
     specialised_start: float
     specialised_adds: float
+    specialised_tests_adding: float
     sums_cooperative: float
     sums_ping_pong: float
     sums_l2: float

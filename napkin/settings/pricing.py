@@ -368,6 +368,7 @@ class Pricing:
             loads=max(1, len(operands)),
             per_thread=tiled.per_thread(schedule.warps),
             tested=schedule.warpgroups > 0 and (not tiled.in_boxes or tiled.uneven),
+            tests=tiled.tests,
             stepped=of.stepped,
             late=tiled.late(schedule.warps) if of.stepped else 0.0,
             joins=tiled.joins(schedule.warps) if of.stepped else 0.0,

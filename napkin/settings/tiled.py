@@ -133,7 +133,7 @@ class Tiled(Asked):
         axes = {a for _, axes in live.streamed_operands for a in axes}
         boxed = self.of.boxed and bool(axes) and not live.windowed and not self.of.computes
         fit = all(self.tiles[a] <= MAX_BOX for a in axes)
-        return boxed and fit and self._tested < FEW
+        return boxed and fit and self.tests < FEW
 
     @cached_property
     def uneven(self) -> bool:
@@ -142,7 +142,7 @@ class Tiled(Asked):
         return kernel.visits is None and any(sizes[a] % self.tiles[a] for a in kernel.stream.axes)
 
     @cached_property
-    def _tested(self) -> float:
+    def tests(self) -> float:
         """Chunks that need a test over those that are visited."""
         visited, tested = self._visited
         return tested / visited if visited else 0.0

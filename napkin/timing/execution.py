@@ -70,6 +70,7 @@ class Execution:
         per_thread: whether lanes keep the folds of all loops, so that no iteration reduces over a
             warp or a group.
         tested: whether its loops test which values of a chunk count, in more than a few chunks.
+        tests: chunks that are so tested for a key set, over all that are visited.
         stepped: whether an iteration begins with the state that the one before leaves.
         late: loads that such an iteration waits for, one after another.
         joins: values that a lane of such an iteration takes from others, to reduce.
@@ -113,6 +114,7 @@ class Execution:
     loads: int = 1
     per_thread: bool = False
     tested: bool = False
+    tests: float = 0.0
     stepped: bool = False
     late: float = 0.0
     joins: float = 0.0

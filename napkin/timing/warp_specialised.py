@@ -85,6 +85,8 @@ def specialised_time(
     iterations = c.specialised_cycle * cycle(groups, each, 0.0)
     iterations += run.chunks * run.groups / machine.sms * c.specialised_iteration
     iterations += c.specialised_tests * arithmetic if run.tested else 0.0
+    if run.added_bytes:
+        iterations *= 1.0 + c.specialised_tests_adding * run.tests
     # Where the longest start first, the last to start are as short as those are long.
     last = min(1.0, max(0.0, 2.0 - run.longest))
     idle = 1.0 + (busiest * machine.sms / run.groups - 1.0) * last

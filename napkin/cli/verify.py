@@ -59,8 +59,9 @@ def verify_kernels(
             raise InputError(f"--only {text!r}: no problem has that in its name; groups: {groups}")
     chosen = [p for p in every if not only or any(text in str(p) for text in only)]
     require("verify --gpu")
+    from napkin.measure.outcome import Outcome
     from napkin.measure.sanitize import sanitized
-    from napkin.measure.verify import Outcome, Verified, verify
+    from napkin.measure.verify import Verified, verify
     from napkin.show import console, measured
     from napkin.torch.device_machine import shipped
 

@@ -12,9 +12,9 @@ import torch
 
 from napkin.errors import NapkinError, Refusal
 from napkin.measure.matrix import Problem
+from napkin.measure.outcome import Outcome, brief
 from napkin.measure.tensors import drawn
 from napkin.measure.values import compared, errors, poisoned, same_bits
-from napkin.measure.verify import Outcome, brief
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.plan.samples import cases, plan_of

@@ -10,46 +10,13 @@ from queue import SimpleQueue
 from typing import Any
 
 from napkin.measure.matrix import Problem
+from napkin.measure.outcome import Outcome
 from napkin.progress import Progress, silent
 from napkin.run.worker import KernelError, worker
 
 PROCESSES = 8
 """Processes that plan, compile and run problems at once. Planning and compiling take nearly all of
 the time, and the device waits for them."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one problem went.
-
-    Attributes:
-        status: "ok", "wrong", "refused" (no kernel fits, and the message said so) or "skipped".
-        relative_error: the largest of its outputs, against float64.
-    """
-
-    group: str
-    title: str
-    status: str
-    relative_error: float | None
-    tolerance: float
-    seconds: float
-    note: str = ""
-
-    @staticmethod
-    def of(
-        p: Problem, status: str, error: float | None = None, seconds: float = 0.0, note: str = ""
-    ) -> Outcome:
-        """The outcome of a problem."""
-        from napkin.check.verdict import on_device
-
-        title = f"{p.title}, {p.dtype}, {p.layout}"
-        return Outcome(
-            p.group, title, status, error, on_device(p.diagram(), p.dtype), seconds, note
-        )
-
-    def __str__(self) -> str:
-        error = "" if self.relative_error is None else f", error {self.relative_error:.1e}"
-        return f"{self.status.upper()} {self.group}: {self.title}{error} {self.note}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -151,12 +118,6 @@ def in_child(problem: Problem, machine: str, seed: int, slot: int) -> Outcome:
     if not usable:
         child.close()
     return found
-
-
-def brief(text: str) -> str:
-    """A message on one line: its beginning, and its end, where a compiler says what is wrong."""
-    line = " ".join(text.split())
-    return line if len(line) <= 300 else f"{line[:120]} ... {line[-170:]}"
 
 
 def summed(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:

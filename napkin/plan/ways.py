@@ -23,8 +23,7 @@ from napkin.plan.segments import SHORT
 from napkin.settings.best import Move
 
 LONGEST = 12
-"""Most points that one kernel fuses, unless it is said which arrays are stored; a normalisation and
-a product take about five."""
+"""Most points that one kernel fuses, if nobody says what is stored; a norm and a product take 5."""
 
 SAME = 1.15
 """Times that are the same for all that the prediction can tell: cuts into more kernels, which take

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from napkin.algebra.terms import is_operand
+from napkin.algebra.tracer import active, times
 from napkin.count.residency import live_set
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
@@ -25,6 +26,7 @@ from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.machine.machines import Machine
 from napkin.schedule import specialised
 from napkin.settings.choice import Choice
+from napkin.settings.phrases import kernel_text
 from napkin.settings.pricing import Pricing
 from napkin.settings.tiles import Tiles, power_of_two
 from napkin.target import LINE
@@ -78,8 +80,26 @@ def best_specialised(alone: Choice, dtype: str, machine: Machine) -> Choice | No
         most *= LEVEL
     for found in specialised_choices(alone.kernel, alone.sizes, dtype, machine):
         found.sort(key=lambda c: c.rank)
-        return next(that_run((c for c in found if c.time.seconds < most), machine), None)
+        best = next(that_run((c for c in found if c.time.seconds < most), machine), None)
+        _tell(alone, found, best)
+        return best
     return None
+
+
+def _tell(alone: Choice, found: Sequence[Choice], best: Choice | None) -> None:
+    """Report the warp-specialised CTAs of a kernel, and why others are taken."""
+    if (tracer := active()) is None:
+        return
+    for c in found:
+        tracer.considered("setting", _text(c), c.time.seconds)
+        if best is None or c.schedule != best.schedule:
+            taken = "the best such CTA takes" if best else "groups by themselves take"
+            why = f"{times(c.time.seconds)}, and {taken} {times((best or alone).time.seconds)}"
+            tracer.dropped("setting", _text(c), why)
+
+
+def _text(choice: Choice) -> str:
+    return f"{kernel_text(choice.kernel)}; {choice.schedule}"
 
 
 @lru_cache(maxsize=256)
@@ -215,7 +235,9 @@ def that_run(found: Iterable[Choice], machine: Machine) -> Iterator[Choice]:
     for choice in found:
         try:
             made = written(choice)
-        except Refusal:
+        except Refusal as refusal:
+            if (tracer := active()) is not None:
+                tracer.dropped("setting", _text(choice), str(refusal))
             continue
         if not served(made.entry, choice.sizes):
             return

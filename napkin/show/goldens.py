@@ -1,7 +1,9 @@
-"""The folder `generated/`: every shipped diagram's kernel, costs, derivation and verdict.
+"""The folder `generated/`: every shipped diagram's kernel, costs, derivation and verdict, and those
+of its gradient.
 
 NAME/diagram.svg, for each machine NAME/MACHINE/ with kernel.py, derivation.txt and warpgroups.py
 where groups run as warpgroups, and for all kernels costs.csv and verdicts.csv (`show/tables.py`).
+The gradient by all inputs is NAME_gradient, for one machine.
 The kernel files run alone (`plan/standalone.py`).
 All but the verdicts are made again in seconds and compared as bytes; a verdict says which sources
 and which launches it is about, so that one made for an older kernel is found out.
@@ -13,6 +15,7 @@ import os
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import active_children, get_context
@@ -20,7 +23,8 @@ from pathlib import Path
 
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load, names
-from napkin.errors import InputError, NapkinError
+from napkin.errors import InputError, NapkinError, Refusal
+from napkin.gradient.gradient import gradient
 from napkin.ir.storage import own_type
 from napkin.machine.machines import machine
 from napkin.plan.derive import derive
@@ -47,6 +51,10 @@ PROCESSES = 8
 MACHINES = ("a100", "h100")
 """Machines that kernels are kept for: one whose products read shared memory through registers, and
 one whose products read it where it lies."""
+
+
+TRAINED = MACHINES[-1:]
+"""Machines that kernels of gradients are kept for."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +93,14 @@ def generate(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
     check_folder(out)
     folder = _Folder(out)
     for i, d in enumerate(found):
-        for j, on in enumerate(MACHINES):
-            step = i * len(MACHINES) + j, len(found) * len(MACHINES)
-            title = f"{d.name} on {on}"
+        step = i, len(found)
+        for what, on in kept(d):
+            title = f"{what.name} on {on}"
             tell(f"{title}: derive", *step)
-            plan = _plan(d, on)
-            if plan is None:
-                continue
-            folder.add(plan, title, tell, step)
-        drawing = {f"{d.name}/diagram.svg": _drawing(d)}
-        folder.made.update(drawing)
-        folder.store(drawing)
+            folder.add(derive(what, on), title, tell, step)
+        drawings = _drawings(d)
+        folder.made.update(drawings)
+        folder.store(drawings)
     wrong = [*folder.wrong, *_left_over(out, found, not wanted, folder.made)]
     return Outcome(tuple(folder.written), tuple(wrong))
 
@@ -198,16 +203,15 @@ def _each(
 def _compared(out: Path, name: str) -> tuple[list[str], list[str]]:
     """The files of a diagram, and which differ."""
     d = load(name)
-    files = {f"{d.name}/diagram.svg": _drawing(d)}
+    files = _drawings(d)
     tables = {table: read_table(out / table) for table in (COSTS, VERDICTS)}
     wrong: list[str] = []
-    for on in MACHINES:
-        plan = _plan(d, on)
-        if plan is not None:
-            files |= plan_files(plan)
-            wrong += [
-                f"{out / table}: {d.name} on {on} {what}" for table, what in _stale(plan, tables)
-            ]
+    for what, on in kept(d):
+        plan = derive(what, on)
+        files |= plan_files(plan)
+        wrong += [
+            f"{out / table}: {what.name} on {on} {why}" for table, why in _stale(plan, tables)
+        ]
     return list(files), wrong + _differing(out, files)
 
 
@@ -217,9 +221,14 @@ def runs(d: Diagram, on: str) -> bool:
     return "fp8" not in types or machine(on).target.has_fp8
 
 
-def _plan(d: Diagram, on: str) -> Plan | None:
-    """The plan of a diagram; none where the machine lacks a storage type."""
-    return derive(d, on) if runs(d, on) else None
+def kept(d: Diagram) -> list[tuple[Diagram, str]]:
+    """What plans are kept of a diagram: on machines that have its storage types, it and its
+    gradient, which goes without where it has none or a shipped diagram has its name."""
+    every = [(d, on) for on in MACHINES]
+    with suppress(Refusal):
+        back = gradient(d)
+        every += [(back, on) for on in TRAINED if back.name not in names()]
+    return [(what, on) for what, on in every if runs(what, on)]
 
 
 # --- what the files hold ------------------------------------------------------------------------
@@ -232,10 +241,12 @@ def plan_files(plan: Plan) -> dict[str, bytes]:
     return {f"{folder}/{name}": text.encode() for name, text in texts.items()}
 
 
-def _drawing(d: Diagram) -> bytes:
+def _drawings(d: Diagram) -> dict[str, bytes]:
+    """The drawings of a diagram and its gradient, by their places in the folder."""
     from napkin.show.circuit import draw
 
-    return draw(d).encode()
+    each = {what.name: what for what, _ in kept(d)}
+    return {f"{name}/diagram.svg": draw(what).encode() for name, what in each.items()}
 
 
 # --- the folder ---------------------------------------------------------------------------------
@@ -274,12 +285,12 @@ def _left_over(
 ) -> list[str]:
     """Files and rows that are not made: in all of `out`, or in the folders of some diagrams."""
     known = {out / name for name in (*made, COSTS, VERDICTS)}
-    roots = [out] if everything else [out / d.name for d in found]
+    own = {(what.name, on) for d in found for what, on in kept(d)}
+    roots = [out] if everything else [out / name for name in sorted({n for n, _ in own})]
     every = sorted(p for root in roots for p in root.rglob("*") if not p.is_dir())
     wrong = [f"{p}: left over; delete it" for p in every if p not in known]
-    kept = {(d.name, on) for d in found for on in MACHINES if runs(d, on)}
     for name in (COSTS, VERDICTS) if everything else ():
         others = dict.fromkeys(key_of(row) for row in read_table(out / name) or [])
-        gone = [key for key in others if key not in kept]
+        gone = [key for key in others if key not in own]
         wrong += [f"{out / name}: {d} on {on} is left over; delete its rows" for d, on in gone]
     return wrong

@@ -166,7 +166,7 @@ def compare(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
     bad = [name for name in (COSTS, VERDICTS) if read_table(out / name) is None]
     wrong = [f"{out / name}: is no table of costs or verdicts" for name in bad]
     made = set[str]()
-    each = _each(partial(_compared, out), list(wanted or names()))
+    each = _each(partial(_compared, out, TRAINED), list(wanted or names()))
     for i, (files, differing) in enumerate(each):
         tell(f"{found[i].name}: compared", i, len(found))
         made.update(files)
@@ -200,13 +200,13 @@ def _each(
             raise
 
 
-def _compared(out: Path, name: str) -> tuple[list[str], list[str]]:
+def _compared(out: Path, trained: Sequence[str], name: str) -> tuple[list[str], list[str]]:
     """The files of a diagram, and which differ."""
     d = load(name)
-    files = _drawings(d)
+    files = _drawings(d, trained)
     tables = {table: read_table(out / table) for table in (COSTS, VERDICTS)}
     wrong: list[str] = []
-    for what, on in kept(d):
+    for what, on in kept(d, trained):
         plan = derive(what, on)
         files |= plan_files(plan)
         wrong += [
@@ -221,13 +221,18 @@ def runs(d: Diagram, on: str) -> bool:
     return "fp8" not in types or machine(on).target.has_fp8
 
 
-def kept(d: Diagram) -> list[tuple[Diagram, str]]:
+def kept(d: Diagram, trained: Sequence[str] | None = None) -> list[tuple[Diagram, str]]:
     """What plans are kept of a diagram: on machines that have its storage types, it and its
-    gradient, which goes without where it has none or a shipped diagram has its name."""
+    gradient, which goes without where it has none or a shipped diagram has its name.
+
+    Args:
+        trained: machines for the gradient; by default `TRAINED`.
+    """
     every = [(d, on) for on in MACHINES]
-    with suppress(Refusal):
-        back = gradient(d)
-        every += [(back, on) for on in TRAINED if back.name not in names()]
+    if trained := TRAINED if trained is None else trained:
+        with suppress(Refusal):
+            back = gradient(d)
+            every += [(back, on) for on in trained if back.name not in names()]
     return [(what, on) for what, on in every if runs(what, on)]
 
 
@@ -241,11 +246,11 @@ def plan_files(plan: Plan) -> dict[str, bytes]:
     return {f"{folder}/{name}": text.encode() for name, text in texts.items()}
 
 
-def _drawings(d: Diagram) -> dict[str, bytes]:
+def _drawings(d: Diagram, trained: Sequence[str] | None = None) -> dict[str, bytes]:
     """The drawings of a diagram and its gradient, by their places in the folder."""
     from napkin.show.circuit import draw
 
-    each = {what.name: what for what, _ in kept(d)}
+    each = {what.name: what for what, _ in kept(d, trained)}
     return {f"{name}/diagram.svg": draw(what).encode() for name, what in each.items()}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from napkin.check.verdict_rows import ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.plan.plan import Plan
-from napkin.show import files
+from napkin.show import files, goldens
 from napkin.show.tables import COLUMNS, COSTS, VERDICTS, read_table, table_text
 
 NAMES = ("kernel.py", "derivation.txt")
@@ -38,8 +38,10 @@ def verdict(name: str, error: float = 0.00123) -> Verdict:
 
 
 @pytest.fixture(autouse=True)
-def checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def checked(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.setattr(Plan, "check", lambda plan, **_: verdict(plan.name))
+    if "gradient" not in request.node.name:
+        monkeypatch.setattr(goldens, "TRAINED", ())
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -58,6 +60,23 @@ def test_generate_and_check(napkin: Callable[..., Any], here: Path) -> None:
     found = napkin("generate", "matmul", "--check")
     assert (found.status, found.out, found.err) == (0, "generated is up to date\n", "")
     assert {k: v for k, v in tree(here).items() if k.startswith("generated")} == first
+
+
+def test_a_gradient_has_a_folder_of_its_own(napkin: Callable[..., Any], here: Path) -> None:
+    assert napkin("generate", "softmax", "greedy_token").status == 0
+    folder = here / "generated"
+    assert {p.name for p in folder.iterdir() if p.is_dir()} == {
+        "softmax", "softmax_gradient", "greedy_token",
+    }  # fmt: skip
+    assert tree(folder / "softmax_gradient").keys() == {
+        "diagram.svg", "h100/kernel.py", "h100/derivation.txt",
+    }  # fmt: skip
+    assert napkin("generate", "--check", "softmax").status == 0
+    path = folder / "softmax_gradient" / "h100" / "kernel.py"
+    path.write_text(path.read_text() + "\n")
+    found = napkin("generate", "--check", "softmax")
+    assert found.status == 1
+    assert "generated/softmax_gradient/h100/kernel.py: differs" in found.err
 
 
 def test_what_the_files_hold(napkin: Callable[..., Any], here: Path) -> None:

@@ -16,8 +16,8 @@ from napkin.diagram.library import load, names
 from napkin.measure.calls import Scaled, Windowed
 from napkin.measure.driver import command
 from napkin.measure.matrix import ATTENTION, CALLED, SANITIZED, calls, each, pairs, problems
-from napkin.measure.trials import RUN
 from napkin.measure.outcome import Outcome, brief
+from napkin.measure.trials import RUN
 from napkin.measure.verify import summed
 
 torch = pytest.importorskip("torch")

@@ -98,6 +98,12 @@ def _laid(e: ast.expr, indent: int, taken: int, *, top: bool = False) -> str:
             if isinstance(e.func.value, ast.Call):
                 return _laid(e.func.value, indent, taken + len(after)) + after
             return f"({inside}{_laid(e.func.value, indent + 4, 0)}{end}){after}"
+    if isinstance(e, ast.Subscript):
+        before = ast.unparse(e.value)
+        after = text.removeprefix(f"({before})").removeprefix(before)
+        if isinstance(e.value, ast.Call):
+            return _laid(e.value, indent, taken + len(after)) + after
+        return f"({inside}{_laid(e.value, indent + 4, 0)}{end}){after}"
     if isinstance(e, ast.Call) and (e.args or e.keywords):
         parts = [("", a) for a in e.args] + [(f"{k.arg}=", k.value) for k in e.keywords]
         lines = (f"{inside}{k}{_laid(v, indent + 4, len(k) + 1)}," for k, v in parts)

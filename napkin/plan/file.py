@@ -6,6 +6,7 @@ import re
 import textwrap
 
 from napkin.ir.listing import text
+from napkin.lower.printer import WIDTH
 from napkin.lower.warpgroups.gluon import imports
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
@@ -48,8 +49,8 @@ def function_file(k: PlannedKernel) -> str:
 
 
 def _header(plan: Plan, lines: list[str]) -> str:
-    title = f"{plan.name}: {plan.diagram.signature}"
-    return '"""' + "\n".join([title, "", *lines]) + '\n"""\n\n'
+    title = _fitting(f"{plan.name}: {plan.diagram.signature}", len('"""'))
+    return '"""' + "\n".join([*title, "", *lines]) + '\n"""\n\n'
 
 
 def _specialised(kernels: list[PlannedKernel]) -> list[str]:
@@ -89,7 +90,8 @@ def _derivation(plan: Plan, kernels: list[PlannedKernel]) -> list[str]:
     for line in str(plan.trail).splitlines():
         lines += _wrapped(line)
     for k in kernels:
-        lines += ["", f"{k.name}, in values and axis sizes (g: group, s: chunk, M: memory):"]
+        what = f"{k.name}, in values and axis sizes (g: group, s: chunk, M: memory):"
+        lines += ["", *_fitting(what)]
         lines += _wrapped(f"  H = {k.H.total}")
         lines += _wrapped(f"  M = {k.M}")
         lines += _wrapped(f"  bound = {k.bound}")
@@ -97,6 +99,11 @@ def _derivation(plan: Plan, kernels: list[PlannedKernel]) -> list[str]:
             name = next(a.name for a in k.written.entry.arguments if a.of is n)
             lines += _wrapped(f"  {name} = {text(n, {})}")
     return lines
+
+
+def _fitting(line: str, taken: int = 0) -> list[str]:
+    """A line of a header, in several where it is too long beside what is `taken`."""
+    return [line] if taken + len(line) <= WIDTH else _wrapped(line)
 
 
 def _wrapped(line: str) -> list[str]:

@@ -135,10 +135,10 @@ def _rows(plan: Plan) -> set[str]:
     return rows | {plan.same_size[a] for a in rows if a in plan.same_size}
 
 
-def small(f: Diagram, rng: np.random.Generator) -> dict[str, int]:
-    """Random sizes from 2 to 8, at most the diagram's own, but large enough for every key set and
-    its windows."""
-    drawn = {a: int(rng.integers(2, 9)) for a in f.axes}
+def small(f: Diagram, rng: np.random.Generator, least: int = 2, most: int = 8) -> dict[str, int]:
+    """Random sizes from `least` to `most`, at most the diagram's own, but large enough for every
+    key set and its windows."""
+    drawn = {a: int(rng.integers(least, most + 1)) for a in f.axes}
     fit = _one_size(f, {a: min(n, f.sizes.get(a, n)) for a, n in drawn.items()}, {})
     return even_pairs(f, _past_windows(f, f.sizes, fit))
 

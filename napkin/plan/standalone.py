@@ -5,6 +5,9 @@ They need torch and triton, and nothing of napkin.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from napkin.lower.printer import WIDTH
 from napkin.plan.launcher import Launcher
 from napkin.plan.plan import Plan
 
@@ -63,6 +66,16 @@ def standalone(plan: Plan) -> dict[str, str]:
     return found
 
 
+def _imported(plain: Sequence[str]) -> str:
+    """The import of kernels from the file beside."""
+    line = f"from kernel import {', '.join(plain)}  # beside this file\n"
+    if len(line) <= WIDTH:
+        return line
+    return (
+        "from kernel import (  # beside this file\n" + "".join(f"    {n},\n" for n in plain) + ")\n"
+    )
+
+
 def _standalone(plan: Plan, source: str, warpgroups: bool = False) -> str:
     """A kernel file of a plan with the function `run` after the kernels."""
     run = "\n".join(Launcher(plan, warpgroups).lines())
@@ -73,7 +86,7 @@ def _standalone(plan: Plan, source: str, warpgroups: bool = False) -> str:
     plain = sorted(
         {s.entry.name for s in plan.recipe.steps if warpgroups and s.specialised is None}
     )
-    also += [f"from kernel import {', '.join(plain)}  # beside this file\n"] if plain else []
+    also += [_imported(plain)] if plain else []
     math = "import math\n\n" if "math." in body else ""
     doc, first, rest = source.partition("\nimport triton\n")
     imports, _, kernels = rest.partition("\n\n")

@@ -21,6 +21,8 @@ from functools import partial
 from multiprocessing import active_children, get_context
 from pathlib import Path
 
+import numpy as np
+
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load, names
 from napkin.errors import InputError, NapkinError, Refusal
@@ -29,6 +31,7 @@ from napkin.ir.storage import own_type
 from napkin.machine.machines import machine
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
+from napkin.plan.samples import small
 from napkin.plan.standalone import standalone
 from napkin.progress import Progress
 from napkin.show.files import check_folder, writable_folder, write_file
@@ -97,7 +100,9 @@ def generate(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
         for what, on in kept(d):
             title = f"{what.name} on {on}"
             tell(f"{title}: derive", *step)
-            folder.add(derive(what, on), title, tell, step)
+            # The cases of a gradient take an interpreter minutes.
+            sizes = None if what is d else small(what, np.random.default_rng(0), 9, 16)
+            folder.add(derive(what, on), title, tell, step, sizes)
         drawings = _drawings(d)
         folder.made.update(drawings)
         folder.store(drawings)
@@ -115,17 +120,25 @@ class _Folder:
         self.written: list[str] = []
         self.wrong: list[str] = []
 
-    def add(self, plan: Plan, title: str, tell: Progress, step: tuple[int, int]) -> None:
+    def add(
+        self,
+        plan: Plan,
+        title: str,
+        tell: Progress,
+        step: tuple[int, int],
+        sizes: Mapping[str, int] | None,
+    ) -> None:
         """Check a plan, and write what is kept of it and of the check; nothing where it fails.
 
         Args:
             step: its place among all, and how many there are.
+            sizes: those at which it is checked; None for those of `napkin.plan.samples`.
         """
         files = plan_files(plan)
         self.made.update(files)
         try:
             verdict = plan.check(
-                progress=lambda text, *_: tell(f"{title}: {text}", *step)
+                sizes=sizes, progress=lambda text, *_: tell(f"{title}: {text}", *step)
             ).to_json()
         except InputError:
             raise

@@ -103,15 +103,3 @@ def test_work_grows_with_the_layers_alone(known: tuple[Memo, Plan, float]) -> No
     assert len(memo.known) == forms > 100
     assert most - more < 1.05 * 2 * (more - few)
     assert seconds[8] < 1.01 * 4 * seconds[2]
-
-
-def test_as_many_reductions_as_are_asked_for_are_one_kernel() -> None:
-    @nk.diagram("a b -> a b", sizes={"a": 4096, "b": 1024})
-    def repeated(X: nk.Array) -> nk.Array:
-        for _ in range(16):
-            X = X - nk.reduce(nk.exp(X), "sum", over="b") * 0.001
-        return X
-
-    plan = nk.derive(repeated, materialise=())
-    assert len(plan.kernels) == 1
-    plan.check(sizes={"a": 5, "b": 37}, resources=False).raise_if_wrong()

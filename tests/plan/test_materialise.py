@@ -127,3 +127,15 @@ def test_what_a_result_reads_moved_is_named_wherever_the_plan_ends() -> None:
     with pytest.raises(nk.Refusal, match=said):
         nk.derive(found_rows, dtype="fp32", materialise=["S"])
     assert "p" in nk.derive(found_rows, dtype="fp32", materialise=["S", "p"]).materialised
+
+
+def test_as_many_reductions_as_are_asked_for_are_one_kernel() -> None:
+    @nk.diagram("a b -> a b", sizes={"a": 4096, "b": 1024})
+    def repeated(X: nk.Array) -> nk.Array:
+        for _ in range(16):
+            X = X - nk.reduce(nk.exp(X), "sum", over="b") * 0.001
+        return X
+
+    plan = nk.derive(repeated, materialise=())
+    assert len(plan.kernels) == 1
+    plan.check(sizes={"a": 5, "b": 37}, resources=False).raise_if_wrong()

@@ -110,3 +110,21 @@ def test_queries_of_several_heads_are_visited_where_they_see_a_key(
     assert {*visits.key_axes} == {*queries.split()}
     odd = {**dict.fromkeys(back.axes, 37 if keys == "x" else 7), "g": 2, "r": 3, "d": 16, "e": 16}
     plan.check(sizes=odd, resources=False).raise_if_wrong()
+
+
+@pytest.mark.parametrize(
+    "keys", [nk.causal("q", "x"), nk.sinks(2, queries="q", keys="x") | nk.sliding(5, 0, "q", "x")]
+)
+def test_keys_are_visited_beside_an_axis_that_their_set_does_not_name(keys: nk.KeySet) -> None:
+    """The law is verified as the rule is applied, of one box and of two."""
+
+    @nk.diagram("q x y, x y e -> q e", sizes={"q": 2048, "x": 2048, "y": 8, "e": 64})
+    def gated(S: Any, V: Any) -> Any:
+        return nk.contract(nk.sigmoid(S), V, over="x y", keys=keys)
+
+    ready = prepare(gated)
+    visits = label("gated", ready.outputs, ready.names, streamed="x y").visits
+    assert visits is not None
+    assert (visits.axes, visits.key_axes) == (("y", "x"), ("x",))
+    plan = nk.derive(gated, dtype="fp32")
+    plan.check(sizes={"q": 37, "x": 37, "y": 3, "e": 16}, resources=False).raise_if_wrong()

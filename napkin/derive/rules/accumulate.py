@@ -183,7 +183,7 @@ def _sums(n: Node, axes: tuple[str, ...]) -> list[Node]:
 
 
 def _in_groups(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
-    """The results, of which groups of one position along an axis add some."""
+    """The results, of which groups of one position along the axes add some."""
     (outputs, made), axes, (roots, _) = found.of, found.where.split(), found.sides()
     bind, scalars, sizes = point.bound(leaves(roots)), scalars_of(roots), point.sizes
     nodes = [*(o.node for o in made.kept), *made.sums]

@@ -118,5 +118,6 @@ VISITED = Rule(
         "f is what a sum begins with outside the set",
         "f adds up over queries, or boxes are apart",
         "nothing is scanned along x",
+        "every position of other streamed axes is in a box",
     ),
 )

@@ -222,7 +222,7 @@ def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float 
     less than `worth` of the time."""
     ends = [(n, n.axes) for n in diagram.inputs] + [(o.node, o.axes) for o in diagram.outputs]
     room = max(array_bytes(n, axes, known, memo.dtype) for n, axes in ends)
-    narrow = memo.again(room)
+    narrow = memo.again(room, memo.effort)
     try:
         small = searched(diagram, known, narrow)
     except Refusal:

@@ -13,11 +13,12 @@ from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.gradient.gradient import Backward
 from napkin.gradient.training_pair import Keepable, backward_with, forward_with, keepable, kept_leaf
-from napkin.ir.node import over, postorder
+from napkin.ir.node import SCANS, over, postorder
 from napkin.ir.storage import storage_type
 from napkin.ir.types import stored_bytes
 from napkin.plan.derive import Searched, frugal, searched
 from napkin.plan.segments import Memo
+from napkin.settings.best import PAIRS, Effort
 
 Keep = Literal["fastest", "least"] | int
 
@@ -30,8 +31,8 @@ class Candidate:
         bytes: that it takes until the backward; of outputs of the diagram, which are there in any
             case, 0.
         forward, backward: seconds by which keeping it makes the forward longer, and rebuilding it
-            the backward, beside what else is kept; NaN where no kernels fit, or it was too large to
-            be looked at.
+            the backward, beside what else is kept; NaN where no kernels fit or it was not looked
+            at: the forward alone would take longer than both do now, or the search is bounded.
     """
 
     name: str
@@ -65,7 +66,12 @@ Kept = tuple[Keepable, ...]
 
 
 class Pairs:
-    """The forwards and backwards of a diagram, by what is kept; each is searched for once."""
+    """The forwards and backwards of a diagram, by what is kept; each is searched for once.
+
+    Attributes:
+        keepable: what may be kept.
+        bounded: whether something was not looked at, as `PAIRS` of work was done.
+    """
 
     def __init__(
         self, f: Diagram, back: Backward, sizes: Mapping[str, int], memo: Memo, keep: Keep
@@ -73,6 +79,8 @@ class Pairs:
         self.f, self.back, self.sizes, self.memo, self.keep = f, back, sizes, memo, keep
         self.keepable = list(self._stored())
         self._found: dict[tuple[str, Kept], Searched | Refusal] = {}
+        self._efforts = {"forward": Effort(), "backward": Effort()}
+        self.bounded = False
 
     def _stored(self) -> Iterator[Keepable]:
         """What may be kept, with storage types: float32 of what passes between kernels so, and of
@@ -105,17 +113,18 @@ class Pairs:
         key = which, kept
         if key not in self._found:
             try:
-                self._found[key] = self._searched(made())
+                self._found[key] = self._searched(which, made())
             except Refusal as why:
                 self._found[key] = why
         found = self._found[key]
         return found if isinstance(found, Searched) else None
 
-    def _searched(self, diagram: Diagram) -> Searched:
+    def _searched(self, which: str, diagram: Diagram) -> Searched:
         own = {a: n for a, n in self.sizes.items() if a in diagram.axes}
         known = diagram.check_sizes(own)
         search = frugal if self.keep == "least" else searched
-        return search(diagram, known, self.memo.again())
+        self._efforts[which] = effort = self._efforts[which].further()
+        return search(diagram, known, self.memo.again(effort=effort))
 
     def leave_out(self, kernel: Kernel) -> None:
         """Search again, without kernels with the labels of one that no compiler takes."""
@@ -132,33 +141,35 @@ class Pairs:
             raise next(why for why in self._found.values() if isinstance(why, Refusal))
         return self.forward(kept), self.backward(kept)  # pyright: ignore
 
+    @property
+    def _spent(self) -> bool:
+        """Whether no more arrays are looked at."""
+        return sum(e.work for e in self._efforts.values()) >= PAIRS
+
     # --- what is kept -----------------------------------------------------------------------
 
     def best(self) -> Kept:
-        """What is kept: outputs that the backward would compute, and then whatever is best beside
-        what is, until nothing makes it better; outputs that then make it worse are left."""
+        """What is kept: outputs that the backward would compute; then one array after another that
+        makes it better beside what is; but for those without which it is better in the end."""
         kept = self._read(tuple(k for k in self.keepable if k.output))
-        if self._rank(kept)[-1] == math.inf:
+        if self.rank(kept)[-1] == math.inf:
             kept = ()
-        waiting = [k for k in self.keepable if k not in kept]
-        while waiting:
-            now = self._rank(kept)
-            tried = [
-                (self._rank(more), k, more)
-                for k in waiting
-                if self._may_pay(k, kept)
-                for more in [self._with(kept, k)]
-            ]
-            better = [t for t in tried if t[0] < now]
-            if not better:
-                break
-            _, taken, kept = min(better, key=lambda t: t[0])
-            # What makes nothing better by itself is not looked at again.
-            waiting = [k for _, k, _ in better if k is not taken]
-        for k in [k for k in kept if k.output]:
-            fewer = self._read(tuple(x for x in kept if x is not k))
-            kept = fewer if self._rank(fewer) < self._rank(kept) else kept
+        for k in sorted(self.keepable, key=self.turn):
+            if k not in kept and self._may_pay(k, kept):
+                kept = self._better(self._with(kept, k), kept)
+        for k in kept:
+            kept = self._better(self._read(tuple(x for x in kept if x is not k)), kept)
         return kept
+
+    def turn(self, k: Keepable) -> tuple[int, ...]:
+        """When an array is looked at: results of scans first, which take many steps to rebuild;
+        then small ones; of equal ones, a sum with the maximum in its body before that alone."""
+        return k.node.op not in SCANS, self.bytes(k), -len(self._with((), k))
+
+    def _better(self, other: Kept, kept: Kept) -> Kept:
+        """The better of the two; what is kept where they are alike."""
+        now = self.rank(kept)
+        return other if self.rank(other, now) < now else kept
 
     def _with(self, kept: Kept, k: Keepable) -> Kept:
         """What is kept with an array more, in order, but for what the backward then has no use
@@ -173,15 +184,28 @@ class Pairs:
         read = set(postorder(backward_with(self.back, kept).roots))
         return tuple(k for k in kept if kept_leaf(k) in read)
 
-    def _rank(self, kept: Kept) -> tuple[float, ...]:
-        """How good it is to keep these, the least best."""
+    def rank(self, kept: Kept, under: tuple[float, ...] = (math.inf,)) -> tuple[float, ...]:
+        """How good it is to keep these, the least best; `under` or more where that is known before
+        all of it is searched for, or the search is bounded."""
+        if self.bytes(*kept) > self._budget or not self._looked_at(kept, under):
+            return (math.inf, math.inf)
         ahead, behind = self.forward(kept), self.backward(kept)
         if ahead is None or behind is None:
             return (math.inf, math.inf)
         seconds = ahead.predicted.seconds + behind.predicted.seconds
         if self.keep == "least":
             return (self.bytes(*kept) + behind.predicted.workspace, seconds)
-        return (seconds,) if self.bytes(*kept) <= self._budget else (math.inf,)
+        return (seconds,)
+
+    def _looked_at(self, kept: Kept, under: tuple[float, ...]) -> bool:
+        """Whether the rank of these may come before another, and the search has work left."""
+        if under[-1] == math.inf or ("backward", kept) in self._found:
+            return True
+        if self._spent:
+            self.bounded = True
+            return False
+        ahead = self.forward(kept)
+        return self.keep == "least" or (ahead is not None and ahead.predicted.seconds < under[0])
 
     @property
     def _budget(self) -> float:
@@ -190,7 +214,7 @@ class Pairs:
 
     def _may_pay(self, k: Keepable, kept: Kept) -> bool:
         """Whether keeping an array can make it better, by what it takes alone."""
-        now = self._rank(kept)[0]
+        now = self.rank(kept)[0]
         if self.keep == "least":
             return self.bytes(k) <= now
         moved = 2 * self.bytes(k) / self.memo.machine.dram_rate
@@ -201,8 +225,12 @@ class Pairs:
         others = tuple(x for x in kept if x is not k)
         both = self._with(others, k)
         dtype = storage_type(kept_leaf(k), self.memo.dtype)
-        ahead = self._gap(self.forward(both), self.forward(others))
-        behind = self._gap(self.backward(others), self.backward(both))
+        now = self.rank(kept)
+        if all(self._looked_at(pair, now) for pair in (others, both)):
+            ahead = self._gap(self.forward(both), self.forward(others))
+            behind = self._gap(self.backward(others), self.backward(both))
+        else:
+            ahead = behind = math.nan
         return Candidate(k.name, k.axes, dtype, self.bytes(k), k.output, k in kept, ahead, behind)
 
     def _gap(self, more: Searched | None, less: Searched | None) -> float:

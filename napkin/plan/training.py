@@ -21,6 +21,9 @@ from napkin.plan.derive import memo_of
 from napkin.plan.fitting import first_that_fits
 from napkin.plan.keeping import Candidate, Keep, Pairs
 from napkin.plan.plan import Plan
+from napkin.settings.best import PAIRS
+
+BOUNDED = f"after the work of {PAIRS:,} settings, no further arrays were looked at"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,6 +36,7 @@ class Training:
         kept: the names of what is kept, in order.
         candidates: the arrays that may be kept.
         keep: what was asked for.
+        bounded: whether some were not looked at, as the search was long.
     """
 
     forward: Plan
@@ -40,6 +44,7 @@ class Training:
     kept: tuple[str, ...]
     candidates: tuple[Candidate, ...]
     keep: Keep
+    bounded: bool
 
     @property
     def seconds(self) -> float:
@@ -58,6 +63,7 @@ class Training:
             "keep": self.keep,
             "kept": list(self.kept),
             "kept_bytes": self.bytes,
+            "bounded": self.bounded,
             "time_us": round(self.seconds * 1e6, 3),
             "candidates": [c.to_json() for c in self.candidates],
             "forward": self.forward.to_json(),
@@ -69,6 +75,7 @@ class Training:
             f"{self.forward.name}, trained on {self.forward.machine.name}, keep={self.keep}",
             "",
             *_table(self.candidates),
+            *([f"the search is bounded: {BOUNDED}"] * self.bounded),
             "",
             f"kept: {self.bytes:,} bytes beside inputs and outputs",
             f"predicted time {self.seconds * 1e6:.1f} us: forward "
@@ -133,7 +140,7 @@ def training(
     ahead, behind = first_that_fits(
         lambda: [found.fitted() for found in pairs.chosen(kept)], pairs.leave_out
     )
-    return Training(ahead, behind, tuple(k.name for k in kept), table, keep)
+    return Training(ahead, behind, tuple(k.name for k in kept), table, keep, pairs.bounded)
 
 
 def _check_keep(keep: object) -> None:

@@ -57,6 +57,10 @@ AGAIN = 6_000
 the cut before took. With 9,500, four of 16 gradients of random programs that took more than 23,000
 before had 0.66 to 0.92 of the time."""
 
+PAIRS = 36_000
+"""Work of a forward and a backward that are planned together, after which no more arrays that may
+be kept are looked at."""
+
 OTHERS = 3_000
 """Work that is left for other terms, however much the best one took: one can take a ten-thousandth
 of the time (of chains of products)."""
@@ -101,6 +105,10 @@ class Effort:
     since: int = 0
     thinned: bool = False
     stopped: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
+
+    def further(self) -> Effort:
+        """That of a search after this one, of a diagram like its own: it is bounded by both."""
+        return Effort(self.priced, self.begun)
 
     @property
     def work(self) -> int:

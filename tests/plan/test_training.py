@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import napkin as nk
 from napkin.diagram.library import load
 from napkin.gradient.gradient import backward
+from napkin.plan import keeping
 from napkin.plan.derive import memo_of
 from napkin.plan.keeping import Pairs
 
@@ -113,3 +115,43 @@ def test_what_has_no_gradient_is_refused() -> None:
     f = nk.diagram("n x -> n x", name="ordered")(lambda X: nk.sort(X, along="x"))
     with pytest.raises(nk.Refusal, match="gradient is refused at sort"):
         nk.training(f)
+
+
+def test_no_more_arrays_are_looked_at_once_the_search_is_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The forward and the backward that keep outputs alone are searched for however long it is."""
+    f = load("cross_entropy")
+    monkeypatch.setattr(keeping, "PAIRS", 0)
+    made = nk.training(f, sizes={"n": 64, "v": 512})
+    assert made.bounded
+    assert made.to_json()["bounded"]
+    assert made.kept == ()
+    lines = str(made).splitlines()
+    assert [line.split()[-3:] for line in lines[3:5]] == [["-", "-", "rebuilt"]] * 2
+    assert lines[5].startswith("the search is bounded: after the work of ")
+    assert lines[5].endswith(" settings, no further arrays were looked at")
+    monkeypatch.undo()
+    assert not nk.training(f, sizes={"n": 64, "v": 512}).bounded
+
+
+def test_results_of_scans_are_looked_at_first_and_then_small_arrays() -> None:
+    def turns(name: str) -> list[str]:
+        f = load(name)
+        pairs = Pairs(f, backward(f), f.check_sizes({}), memo_of("h100", "bf16"), "fastest")
+        return [k.name for k in sorted(pairs.keepable, key=pairs.turn)]
+
+    assert turns("selective_scan") == ["H", "exp2", "exp", "step", "decay"]
+    assert turns("softmax") == ["O", "z", "m"]
+
+
+def test_a_backward_is_not_searched_for_where_its_forward_alone_takes_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    f = load("attention")
+    pairs = Pairs(f, backward(f), f.check_sizes({}), memo_of("h100", "bf16"), "fastest")
+    (wide,) = (k for k in pairs.keepable if k.name == "Q_K")
+    now = pairs.forward((wide,))
+    assert now is not None
+    monkeypatch.setattr(pairs, "backward", lambda kept: pytest.fail("it was searched for"))
+    assert pairs.rank((wide,), (now.predicted.seconds,)) == (math.inf, math.inf)

@@ -16,11 +16,11 @@ from napkin.algebra.contraction import Contraction
 from napkin.algebra.fold import Stream, begins
 from napkin.algebra.known import Known, value_at
 from napkin.derive.kernel import Kernel, tensor_of
+from napkin.derive.rules.base_two import in_base_two
 from napkin.ir.node import FLIGHT, REDUCTIONS, SCANS, Node, built_on, inside_sums, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import packed_axis
 from napkin.keys.visits import Visits
-from napkin.lower.base2 import in_base_two
 from napkin.lower.bit_words import OUTSIDE, fits_words, in_words
 from napkin.lower.masks import masked
 from napkin.schedule import Schedule

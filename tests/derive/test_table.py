@@ -284,6 +284,15 @@ def systems() -> Iterable[Instance]:
     return TABLE["solve"].matches(root, number(0.0), Twin("x", "y", "z", 16))
 
 
+def exponentials() -> Iterable[Instance]:
+    """Of a softmax that streams, the scores scaled, and of weights below what memory holds."""
+    passes = streamed(
+        nk.diagram("q x -> q")(lambda S: nk.reduce(S * 0.125, "logsumexp", over="x"))
+    ).stream.passes
+    yield from TABLE["base 2"].matches(passes, [])
+    yield from TABLE["base 2"].matches([], [of("exp", of("sub", A, R))])
+
+
 def groups() -> Iterable[Instance]:
     return TABLE["group"].matches(prepare(softmax()).outputs)
 
@@ -333,6 +342,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "ahead": chunks_ahead,
     "pair": pairs,
     "solve": systems,
+    "base 2": exponentials,
     "group": groups,
     "tile": tiles,
 }

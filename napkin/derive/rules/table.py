@@ -6,6 +6,7 @@ from napkin.algebra.rule import Rule
 from napkin.derive.rules.accumulate import ACCUMULATED, ADDED_PARTS
 from napkin.derive.rules.ahead import AHEAD
 from napkin.derive.rules.alike import ALIKE
+from napkin.derive.rules.base_two import BASE_TWO
 from napkin.derive.rules.block import BLOCKED
 from napkin.derive.rules.cancel import CANCELLED
 from napkin.derive.rules.compared import COMPARED
@@ -40,7 +41,7 @@ _ALL = (
     EXPANDED, READ, DISJOINT, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED,
     ALIKE, SPLIT, COUNTED, MEANS, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED,
     VISITED, PARTED, BLOCKED, MERGED, RESUMED, SCANNED, AHEAD, GROUP, TILE, SQUARED, SEEN,
-    ADDED_PARTS, ACCUMULATED, PAIRED, SOLVED,
+    ADDED_PARTS, ACCUMULATED, PAIRED, SOLVED, BASE_TWO,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

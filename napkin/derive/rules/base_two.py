@@ -15,9 +15,10 @@ a large m, the sum m + l has no digits left for l.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.algebra.fold import Pass, State
+from napkin.algebra.rule import Instance, Rule, Sides, hold_terms, verifying
 from napkin.algebra.signs import sign
 from napkin.algebra.terms import is_read, rounded_alike
 from napkin.ir.infer import pointwise
@@ -30,13 +31,23 @@ _TAGS = ("old", "new", "left", "right")
 
 
 def in_base_two(
-    passes: Sequence[Pass], terms: Iterable[Node], written: Iterable[Node] = ()
-) -> dict[Node, Node]:
+    passes: Sequence[Pass], terms: Sequence[Node], written: Iterable[Node] = ()
+) -> Mapping[Node, Node]:
     """The steps of `passes` and `terms`, which may read their states, with exponentials to base 2
     where a running maximum keeps them in range; merges of states among the terms join what is
     held. What is rounded as other kernels round it, as `written` is, keeps base e."""
-    terms = [*terms]
-    roots = [*(s.step for p in passes for s in p.states), *terms]
+    found = BASE_TWO.first(passes, [*terms], written)
+    return {n: n for n in _roots(passes, terms)} if found is None else found
+
+
+def _roots(passes: Sequence[Pass], terms: Iterable[Node]) -> list[Node]:
+    return [*(s.step for p in passes for s in p.states), *terms]
+
+
+def _matches(
+    passes: Sequence[Pass], terms: Sequence[Node], written: Iterable[Node] = ()
+) -> Iterator[Instance]:
+    roots = _roots(passes, terms)
     alike = rounded_alike(roots, written)
     maxima = [s for p in passes for s in p.states if _is_maximum(s)]
     used = {*postorder(n for n in postorder(roots) if n.op == "exp" and n not in alike)}
@@ -44,7 +55,7 @@ def in_base_two(
     # Without a constant to fold in, log2(e) itself would take the largest scores out of range.
     maxima = [s for s in maxima if s.leaf("new") in used and scale[s.name] is not _ONE]
     if not maxima and not any(map(_below_rows, postorder(roots))):
-        return {n: n for n in roots}
+        return
     leaves = {s.leaf(tag): s.name for s in maxima for tag in _TAGS}
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
@@ -81,7 +92,39 @@ def in_base_two(
         largest = node(chunk.op, (raw,), chunk.params, chunk.axes, chunk.kind)
         done[s.step] = pointwise(s.step.op, (s.leaf("old"), largest))
         done[s.joined] = s.joined
-    return done
+    whole = {n: scale[s.name] for s in maxima for n in (s.step, s.joined)}
+
+    def sides() -> Sides:
+        """Each term with c m for m, and c times what becomes a maximum."""
+        ends = list(dict.fromkeys((*roots, *whole)))
+        before = substitute(ends, known)
+        after = (pointwise("mul", (done[n], whole[n])) if n in whole else done[n] for n in ends)
+        return [before[n] for n in ends], [*after]
+
+    yield Instance("exponentials", done, sides)
+
+
+def _held(rule: Rule, found: Instance) -> None:
+    """Hold an instance to the law where that is asked for. It is not traced: every setting that is
+    looked at closely has its program, with the same steps.
+
+    Raises:
+        LawError: the two sides differ.
+    """
+    if verifying():
+        hold_terms(rule, *found.sides(), found)
+
+
+BASE_TWO = Rule(
+    "base 2",
+    "exp(c t - c m) = 2 ** (log2(e) c (t - m))",
+    _matches,
+    (
+        "a maximum of c t is held as that of t, and c is constant and positive",
+        "what is rounded as other kernels round it keeps base e",
+    ),
+    check=_held,
+)
 
 
 def _shrinks(c: Node) -> bool:

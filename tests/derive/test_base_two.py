@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.derive.rules.base_two import in_base_two
 from napkin.diagram.library import load
 from napkin.ir.evaluate import evaluate
 from napkin.ir.infer import pointwise
 from napkin.ir.node import FLOOR, Node, node, number, postorder
-from napkin.lower.base2 import in_base_two
 from napkin.plan.plan import Plan
 
 S, M, L = (node("input", params=(t,), axes=axes, kind="real") for t, axes in (

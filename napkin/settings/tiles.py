@@ -44,6 +44,8 @@ the streamed axis, but rows of others are longer than so many of its own, it mov
 FILL = 64
 """Slots without a key that are stored at once, at most."""
 
+LONG = 32
+"""Values of a tile along each axis that ends some array, at least, of shapes that suit them all."""
 SHAPES = 3
 """Shapes of a box of queries and keys that are priced, for each number of both."""
 
@@ -205,20 +207,29 @@ class Tiles:
 
     def _fewest(self, axes: Sequence[str]) -> list[dict[str, int]]:
         """Tiles of axes that the same arrays carry: for each number of values, the few shapes
-        with the fewest padded lanes, and of equal ones those that are long along the last axis."""
+        with the fewest padded lanes, and of equal ones those that are long along the last axis;
+        where arrays lie along several of these axes, as both sides of a transpose do, also the few
+        that are long along each of those."""
+        ends = {a for a in axes if a in self.ends}
+        found = self._least_padded(axes)
+        found += self._least_padded(axes, ends) if len(ends) > 1 else []
+        return [dict(zip(axes, shape, strict=True)) for shape in dict.fromkeys(found)]
+
+    def _least_padded(
+        self, axes: Sequence[str], long: Collection[str] = ()
+    ) -> list[tuple[int, ...]]:
+        """The few shapes for each number of values, with no fewer than `LONG` along some axes."""
         best: dict[int, list[tuple[float, tuple[int, ...]]]] = {1: [(1.0, ())]}
         for a in axes:  # what is best of all axes is best of the first ones, too
             longer: dict[int, list[tuple[float, tuple[int, ...]]]] = {}
-            tiles = [(n, waste(self.kernel, self.sizes, a, n)) for n in self._candidates(a)]
+            every = self._candidates(a)
+            least = min(LONG, max(every, default=1)) if a in long else 1
+            tiles = [(n, waste(self.kernel, self.sizes, a, n)) for n in every if n >= least]
             for (values, shapes), (n, padded) in itertools.product(best.items(), tiles):
                 found = longer.setdefault(values * n, [])
                 found += ((wasted * padded, (-n, *order)) for wasted, order in shapes)
             best = {values: sorted(found)[:SHAPES] for values, found in longer.items()}
-        return [
-            dict(zip(axes, (-n for n in order[::-1]), strict=True))
-            for found in best.values()
-            for _, order in found
-        ]
+        return [tuple(-n for n in order[::-1]) for found in best.values() for _, order in found]
 
     def _boxes(self, axes: tuple[str, ...]) -> list[dict[str, int]]:
         """Tiles of the query and key axes: for each number of queries and of keys, the few

@@ -10,7 +10,7 @@ triangle_multiplication_gradient:
       labellings and in the most parts
   bound the search: after the work of 18,000 settings, no other orders of points, and no more
       points, of the term as is were tried
-  bound the search: after the work of 21,001 settings, no other orders, points or terms were
+  bound the search: after the work of 21,004 settings, no other orders, points or terms were
       tried
   materialise sigmoid [i j e]
   materialise scaled [i j e]

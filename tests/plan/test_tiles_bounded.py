@@ -87,16 +87,18 @@ def test_shapes_of_axes_that_the_same_arrays_carry_are_the_best_of_all(
 ) -> None:
     """They are found axis by axis: all combinations of six axes would be 12 ** 6."""
     uneven = dict(zip("whnabcd", (2000, 7, 96, 33, 1, 5, 2048), strict=True))
-    for axes in ("wh", "hnab", "bcnw"):
+    for axes, long in (("wh", ""), ("hnab", ""), ("hnab", "ha"), ("bcnw", ""), ("bcnw", "cw")):
         found = Tiles(wide(), uneven)
         every: dict[int, list[tuple[float, tuple[int, ...]]]] = {}
         for values in itertools.product(*(found._candidates(a) for a in axes)):
-            at = zip(axes, values, strict=True)
+            at = [*zip(axes, values, strict=True)]
+            if any(n < min(tiles.LONG, max(found._candidates(a))) for a, n in at if a in long):
+                continue
             padded = math.prod(tiles.waste(wide(), uneven, a, n) for a, n in at)
             shapes = every.setdefault(math.prod(values), [])
             shapes.append((padded, tuple(-n for n in values[::-1])))
         best = [order for shapes in every.values() for _, order in sorted(shapes)[: tiles.SHAPES]]
-        own = [tuple(-t[a] for a in axes[::-1]) for t in found._fewest(axes)]
+        own = [tuple(-n for n in shape[::-1]) for shape in found._least_padded(axes, long)]
         assert own == best
 
     asked: list[tuple[str, int]] = []
@@ -107,5 +109,5 @@ def test_shapes_of_axes_that_the_same_arrays_carry_are_the_best_of_all(
 
     monkeypatch.setattr(tiles, "waste", counted)
     requests = Tiles(wide(), WIDE)
-    requests._fewest("whnabc")
+    requests._least_padded("whnabc")
     assert len(asked) == sum(len(requests._candidates(a)) for a in "whnabc")

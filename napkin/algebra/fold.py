@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from napkin.ir.node import Kind, Node, node, over, postorder
@@ -184,7 +185,11 @@ class Stream:
 
     def carried(self, axes: Iterable[str]) -> bool:
         """Whether an array with these axes differs from chunk to chunk."""
-        return any(a in self.axes for a in axes)
+        return not self._own.isdisjoint(axes)
+
+    @cached_property
+    def _own(self) -> frozenset[str]:
+        return frozenset(self.axes)
 
     def moves(self, n: Node) -> bool:
         """Whether a term changes from chunk to chunk, whatever it is computed of."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import sympy
@@ -22,10 +23,15 @@ Split = Callable[[Any], tuple[set[Any], set[Any]]]
 
 _ONE = sympy.Integer(1)
 
+REMEMBERED = 1024
+"""Expressions of which it is remembered what they are separated into: one body comes again in each
+labelling of a term."""
+
 MOST = 128
 """Products of a chunk and a result that an expression is separated into, at most."""
 
 
+@lru_cache(maxsize=REMEMBERED)
 def separate(expression: Any) -> Parts:
     """Pairs (a, b), a over x symbols only and b over r symbols only, whose products sum to
     `expression`.
@@ -144,11 +150,17 @@ def additive(parts: Parts, split: Split, op: str) -> tuple[Any, Any]:
     return a, b
 
 
-def running_symbols(expression: Any, split: Split = by_side) -> set[Any]:
+@lru_cache(maxsize=REMEMBERED)
+def running_symbols(expression: Any) -> frozenset[Any]:
     """The r symbols that must be held running: those inside an exponential, or a square or another
     product of differences, that mixes them with the chunk. Multiplied out, such a term has parts
     that overflow, or that cancel: of data whose mean is c deviations, a square loses c**2 of its
     precision so, and only c where it is held."""
+    return frozenset(running_symbols_by(expression, by_side))
+
+
+def running_symbols_by(expression: Any, split: Split) -> set[Any]:
+    """`running_symbols` for any way to split symbols in two groups."""
     found = set[Any]()
     part: Any
     for part in sympy.preorder_traversal(expression):

@@ -222,6 +222,8 @@ class Uses:
 
     def of(self, n: Node) -> frozenset[Node]:
         """Those under `n`."""
+        if n in self.known:
+            return self.known[n]
         for m in postorder([n], self.known):
             if m not in self.known:
                 below = frozenset[Node]().union(*(self.known[a] for a in m.args))

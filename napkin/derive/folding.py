@@ -57,6 +57,7 @@ class Folding:
         twin: Twin | None = None,
     ) -> None:
         self.axes, self.names, self.twin = tuple(axes), dict(names), twin
+        self._own = frozenset(axes)
         self.order = list(postorder(roots))
         asked = (self.order, roots, twin.axis, twin.rounded) if twin else None
         self.paired: Mapping[Node, Node] = by_pairs(*asked) if asked else {}
@@ -79,7 +80,7 @@ class Folding:
 
     def streamed(self, axes: Iterable[str]) -> bool:
         """Whether an array with these axes differs from chunk to chunk."""
-        return any(a in self.axes for a in axes)
+        return not self._own.isdisjoint(axes)
 
     def scans(self, n: Node) -> bool:
         """Whether a term is a scan along the axis that a state carries from chunk to chunk."""

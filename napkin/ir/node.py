@@ -184,7 +184,7 @@ def over(n: Node) -> tuple[str, ...]:
 
 def union_axes(nodes: Iterable[Node]) -> tuple[str, ...]:
     """Axes of all nodes, each once, in order of first appearance."""
-    return tuple(dict.fromkeys(axis for n in nodes for axis in n.axes))
+    return tuple(dict.fromkeys([axis for n in nodes for axis in n.axes]))
 
 
 def postorder(roots: Iterable[Node], stop: Container[Node] = ()) -> Iterator[Node]:
@@ -341,11 +341,11 @@ def factors(body: Node, whole: Container[Node] = (), by: str = "mul") -> tuple[N
     parts, opened = (), (body,)
     while opened != parts and len(opened) <= MOST_FACTORS:
         parts = opened
-        opened = tuple(
+        opened = tuple([
             x
             for p in parts
             for x in (p.args if p.op == by and not p.constant and p not in whole else (p,))
-        )
+        ])  # fmt: skip
     return parts
 
 

@@ -47,12 +47,13 @@ def windowed(nodes: Iterable[Node]) -> set[str]:
 
 def windows(leaf: Node) -> tuple[tuple[Slide, Node], ...]:
     """The windows of a reading, each with its positions."""
-    taken = taken_of(leaf)
-    own = cast("tuple[str, ...]", leaf.params[1]) if taken else ()
+    if not (taken := taken_of(leaf)):
+        return ()
+    own = cast("tuple[str, ...]", leaf.params[1])
     return tuple(
         (slide_of(axis, leaf.args[u], span), leaf.args[u])
-        for axis, u in zip(own, taken.under if taken else (), strict=True)
-        if isinstance(u, int) and taken and (span := taken.spans[u]) is not None
+        for axis, u in zip(own, taken.under, strict=True)
+        if isinstance(u, int) and (span := taken.spans[u]) is not None
     )
 
 

@@ -30,8 +30,10 @@ def contracted(program: Program, n: Node) -> Dot:
 
 def dot_of(program: Program, n: Node) -> Dot | None:
     """The matrix product that a term becomes, if it does."""
-    found = contracted(program, n) if n.op == "sum" else None
-    return found if found is not None and found.is_product else None
+    if n.op != "sum":
+        return None
+    found = contracted(program, n)
+    return found if found.is_product else None
 
 
 def transposed(c: Dot, side: int) -> bool:

@@ -16,7 +16,7 @@ import sympy
 
 from napkin.algebra.meaning import Meaning
 from napkin.algebra.rule import Instance, Rule, between
-from napkin.algebra.separate import Parts, Split, multiplied_sums, running_symbols, separate_by
+from napkin.algebra.separate import Parts, Split, multiplied_sums, running_symbols_by, separate_by
 from napkin.algebra.sides import NotSeparable
 from napkin.algebra.terms import Uses, like
 from napkin.derive.rules.together import write_exponent
@@ -182,7 +182,7 @@ class _Cancelling(Meaning):
             moving = {s for s in e.free_symbols if self.carries(s, gone)}
             return moving, e.free_symbols - moving
 
-        if running_symbols(body, split):
+        if running_symbols_by(body, split):
             raise NotSeparable("sum", "it would multiply out a difference")
         return separate_by(_expanded(body), split), split
 

@@ -106,10 +106,9 @@ class Contraction(Generic[Key]):
 
     def lengths(self, tiles: Mapping[Key, int]) -> tuple[int, int, int]:
         """Rows, columns and depth of the product on tiles of these lengths."""
-        rows, columns, gone = (
-            math.prod(tiles[a] for a in axes) for axes in (self.rows, self.columns, self.gone)
-        )
-        return rows, columns, gone
+        rows = math.prod([tiles[a] for a in self.rows])
+        columns = math.prod([tiles[a] for a in self.columns])
+        return rows, columns, math.prod([tiles[a] for a in self.gone])
 
     def at(self: Contraction[str], tiles: Mapping[str, int]) -> Contraction[str]:
         """What it is on tiles of these lengths; along an axis of one position there is nothing."""

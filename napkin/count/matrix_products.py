@@ -4,7 +4,7 @@ which threads issue them together."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from napkin.algebra.contraction import Contraction, Key
 from napkin.algebra.fold import Pass
@@ -125,28 +125,31 @@ def turns(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
     pieces, and it copies what they are computed from value by value (3.6 and 3.9, sm_90). Columns
     that are computed pass through shared memory once, as they lie.
     """
-    few = math.prod(lengths[k] for k in p.columns) < WARPGROUP_ROWS
-    return not few and p.lies(1) and _other_way(p, lengths)
+    if not p.lies(1) or not _other_way(p, lengths):
+        return False
+    return math.prod([lengths[k] for k in p.columns]) >= WARPGROUP_ROWS
 
 
 def in_pieces(p: Contraction[Key], side: int, lengths: Mapping[Key, int]) -> bool:
     """Whether an operand passes to a warpgroup's registers in pieces (see `turns`)."""
-    few = math.prod(lengths[k] for k in p.rows) < WARPGROUP_ROWS
-    return side == 0 and not few and _other_way(p, lengths) and not turns(p, lengths)
+    if side or not _other_way(p, lengths) or turns(p, lengths):
+        return False
+    return math.prod([lengths[k] for k in p.rows]) >= WARPGROUP_ROWS
 
 
 def held(p: Contraction[Key], side: int, lengths: Mapping[Key, int]) -> bool:
     """Whether a warpgroup takes an operand from the registers in which it is computed."""
-    few = math.prod(lengths[k] for k in p.rows) < WARPGROUP_ROWS
-    return side == 0 and not few and forms(p, 0) and not _other_way(p, lengths)
+    if side or _other_way(p, lengths) or not forms(p, 0):
+        return False
+    return math.prod([lengths[k] for k in p.rows]) >= WARPGROUP_ROWS
 
 
 def _other_way(p: Contraction[Key], lengths: Mapping[Key, int]) -> bool:
     """Whether rows are computed from tiles that lie the other way."""
     if p.dtype or p.lies(0):
         return False
-    own, wanted = ([k for k in keys if lengths[k] > 1] for keys in (p.spans[0], (*p.rows, *p.gone)))
-    return own != wanted
+    own = [k for k in p.spans[0] if lengths[k] > 1]
+    return own != [k for k in (*p.rows, *p.gone) if lengths[k] > 1]
 
 
 def forms(p: Contraction[Key], side: int) -> bool:
@@ -170,7 +173,7 @@ def issued(p: Contraction[str], warps: int, tiles: Mapping[str, int], depth: int
 
 
 def copies(
-    every: Iterable[Contraction[str]], machine: Machine, warps: int, tiles: Mapping[str, int]
+    every: Sequence[Contraction[str]], machine: Machine, warps: int, tiles: Mapping[str, int]
 ) -> dict[frozenset[str], int]:
     """How many of a group's warps hold and compute each value of the results of these products,
     which are `continued`; by their axes, where it is more than one.
@@ -179,7 +182,7 @@ def copies(
     stays in a warp. Where a warpgroup multiplies and there are more warps than rows for them, warps
     compute the same rows (`warpsPerTileV3` of Triton 3.6).
     """
-    if not machine.target.has_warpgroups:
+    if not every or not machine.target.has_warpgroups:
         return {}
     rows = {frozenset(c.node.axes): math.prod(tiles[a] for a in c.rows) for c in every}
     own = {axes: warps * WARP_ROWS // n for axes, n in rows.items() if n >= WARPGROUP_ROWS}

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import Any
 
 from napkin.count.traffic import Transfer
 from napkin.count.visited import Bind
@@ -30,6 +31,8 @@ class Requests:
         boxed: the tensors that are read in boxes, by descriptors.
         ahead: those that are copied to shared memory ahead of their use; neither passes L1.
         bind: the inputs that key sets read.
+        known: what holds of such requests at other tiles, too: bytes of whole tensors, and of
+            sectors by the tiles that these depend on.
     """
 
     moved: Sequence[tuple[Transfer, int]]
@@ -40,6 +43,7 @@ class Requests:
     boxed: frozenset[str] = frozenset()
     ahead: frozenset[str] = frozenset()
     bind: Bind | None = None
+    known: dict[object, Any] = field(default_factory=dict[object, Any])
 
     @cached_property
     def groups(self) -> int:
@@ -49,7 +53,7 @@ class Requests:
     @cached_property
     def _along(self) -> list[int]:
         """Groups along each of the grouped axes."""
-        return [self._cuts([a]) for a in self.group]
+        return [-(-self.sizes[a] // self.tiles[a]) for a in self.group]
 
     # --- between L2 and the multiprocessors -----------------------------------------------------
 
@@ -59,8 +63,10 @@ class Requests:
         return [(t, self._passing(t, values) * self.sector(t)) for t, values in self.moved]
 
     def _passing(self, t: Transfer, values: int) -> int:
-        rests = (self.sizes[a] % self.tiles[a] for a in t.axes)
-        if self._boxed(t) and (t.kernel is not None or any(rests)):  # boxes reach past the end
+        if not self._boxed(t):
+            return values
+        rests = [self.sizes[a] % self.tiles[a] for a in t.axes]
+        if t.kernel is not None or any(rests):  # boxes reach past the end
             return t.values(self.sizes, self.tiles, self.bind, boxed=True, past=True)
         return values
 
@@ -96,8 +102,12 @@ class Requests:
     def sector(self, t: Transfer) -> float:
         """Bytes that cross for each value of a tensor, as sectors cross whole. Values at computed
         positions count as though these followed each other."""
-        item, runs = STORAGE[self.dtypes[t.tensor]].bits / 8, self._runs(t)
-        return item if runs is None else runs.bytes_each(item, self._boxed(t))
+        axes = (*t.axes, *t.own, *[s.out for s in t.slides])
+        at = t, self.cached(t), *[self.tiles.get(a) for a in axes]
+        if at not in self.known:
+            item, runs = STORAGE[self.dtypes[t.tensor]].bits / 8, self._runs(t)
+            self.known[at] = item if runs is None else runs.bytes_each(item, self._boxed(t))
+        return self.known[at]
 
     def _runs(self, t: Transfer) -> Runs | None:
         """How a tile lies in memory: its axes are gone through from the contiguous one outwards.
@@ -137,7 +147,10 @@ class Requests:
     @cached_property
     def once(self) -> dict[str, int]:
         """Bytes of all that is read and of all that is written ("read", "write"), once each."""
-        return whole_bytes((t for t, _ in self.moved), self.sizes, self.dtypes)
+        if "once" not in self.known:
+            parts = (t for t, _ in self.moved)
+            self.known["once"] = whole_bytes(parts, self.sizes, self.dtypes)
+        return self.known["once"]
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:

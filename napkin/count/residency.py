@@ -250,6 +250,12 @@ def extent(axes: Iterable[str], tiles: Mapping[str, int]) -> int:
     return math.prod([tiles[a] for a in axes])
 
 
+def _copied(axes: Axes, tiles: Mapping[str, int], copies: Copies) -> int:
+    """Values of a tile with these axes, in all its copies."""
+    values = extent(axes, tiles)
+    return values * copies.get(frozenset(axes), 1) if copies else values
+
+
 def operand_bytes(
     h: LiveSet, tiles: Mapping[str, int], dtypes: Mapping[str, str]
 ) -> tuple[int, int, int]:
@@ -265,22 +271,22 @@ def register_bytes(h: LiveSet, tiles: Mapping[str, int], copies: Copies = NO_COP
     of a chunk, in float32, or all that a reduction holds, the largest operand that is converted,
     and the addresses of the largest tile that has one for each value; so many copies of arrays with
     these axes."""
-    found = [extent(axes, tiles) * copies.get(frozenset(axes), 1) for axes in h.temporaries]
+    found = [_copied(axes, tiles, copies) for axes in h.temporaries]
     largest = sorted(found, reverse=True)[:2]
     inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
-    held = (*h.across, *h.together)
-    inside = max(inside, *(sum(extent(axes, tiles) for axes in each) for each in held), 0)
-    addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
-    converted = CONVERTED_BYTES * max((extent(axes, tiles) for axes in h.converted), default=0)
+    for each in (*h.across, *h.together):
+        inside = max(inside, sum([extent(axes, tiles) for axes in each]))
+    addresses = ADDRESS_BYTES * max([extent(axes, tiles) for axes in h.addressed], default=0)
+    converted = CONVERTED_BYTES * max([extent(axes, tiles) for axes in h.converted], default=0)
     parts = [a for a, depth in h.partial if not depth or extent(depth, tiles) > EXACT_SUM]
-    states = sum(extent(axes, tiles) for axes in (*h.states, *parts))
+    states = sum([extent(axes, tiles) for axes in (*h.states, *parts)])
     return max(4 * (states + inside) + converted + addresses, _gathered_bytes(h, tiles))
 
 
 def _gathered_bytes(h: LiveSet, tiles: Mapping[str, int]) -> int:
     """Bytes of registers before a loop: of the largest tile that is read at computed positions
     there, each value and its address."""
-    return (4 + ADDRESS_BYTES) * max((extent(axes, tiles) for axes in h.gathered), default=0)
+    return (4 + ADDRESS_BYTES) * max([extent(axes, tiles) for axes in h.gathered], default=0)
 
 
 def tile_bytes(
@@ -290,11 +296,9 @@ def tile_bytes(
     array of a chunk, on which is computed in place, and the largest operand rounded to
     `item_bytes` bytes a value; so many copies of arrays with these axes."""
 
-    def values(axes: Axes) -> int:
-        return extent(axes, tiles) * copies.get(frozenset(axes), 1)
-
-    states = sum(extent(axes, tiles) for axes in h.states)
-    chunk = max(map(values, h.temporaries), default=0)
-    chunk = max(chunk, *(sum(map(values, each)) for each in h.together), 0)
-    rounded = max(map(values, h.rounded), default=0)
+    states = sum([extent(axes, tiles) for axes in h.states])
+    chunk = max([_copied(axes, tiles, copies) for axes in h.temporaries], default=0)
+    for each in h.together:
+        chunk = max(chunk, sum([_copied(axes, tiles, copies) for axes in each]))
+    rounded = max([_copied(axes, tiles, copies) for axes in h.rounded], default=0)
     return max(4 * (states + chunk) + item_bytes * rounded, _gathered_bytes(h, tiles))

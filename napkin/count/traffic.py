@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import sympy
@@ -87,7 +87,7 @@ class Transfer:
     chunked: tuple[tuple[str, Any], ...] = ()
     left: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def again(self) -> tuple[str, ...]:
         """The axes of which every group and chunk has it again."""
         return (*self.repeated, *(a for a, _ in self.chunked))
@@ -214,6 +214,7 @@ def held_values(kernel: Kernel, axes: Collection[str], slides: Sequence[Slide]) 
     return plain(sympy.Mul(*parts), kernel.splits)
 
 
+@lru_cache(maxsize=256)
 def transfers(kernel: Kernel, tap_by_tap: bool = False) -> tuple[Transfer, ...]:
     """Every reading and writing of a kernel.
 
@@ -363,8 +364,7 @@ class Traffic:
     def per_step(self) -> Any:
         """Values per chunk of one group: what one iteration of the streamed loop reads and
         writes."""
-        moving = [t for t in self.parts if t.streamed]
-        parts = [self.unit[t.tensor] * t.per_step(self.kernel) for t in moving]
+        parts = [self.unit[t.tensor] * t.per_step(self.kernel) for t in self.parts if t.streamed]
         return sympy.expand(sympy.Add(*parts))
 
     def values(

@@ -78,8 +78,9 @@ class Asked:
     def _requests(self, ahead: frozenset[str]) -> Requests:
         of = self.of
         return Requests(
-            self.values, of.sizes, self.tiles, of.dtypes, of.kernel.group, of.in_boxes, ahead
-        )
+            self.values, of.sizes, self.tiles, of.dtypes, of.kernel.group, of.in_boxes, ahead,
+            known=of.known,
+        )  # fmt: skip
 
     @cached_property
     def requested_bytes(self) -> int:

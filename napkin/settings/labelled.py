@@ -6,9 +6,20 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+from napkin.algebra.contraction import Contraction
 from napkin.algebra.terms import is_read
-from napkin.count.matrix_products import continued, crossed, links, recurrent, serial
+from napkin.count.matrix_products import (
+    continued,
+    crossed,
+    fed,
+    forms,
+    links,
+    readings,
+    recurrent,
+    serial,
+)
 from napkin.count.requested import whole_bytes
 from napkin.count.residency import chained, computes, live_set
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers, zeroed
@@ -27,8 +38,15 @@ from napkin.schedule import Schedule
 from napkin.settings.tiles import MAX_GROUP, MAX_TILE
 from napkin.timing.least_time import at_least
 
+WIDE = 32
+"""Bits of a value that a product takes in fewer."""
+
 COPIED = 4
 """Bytes that a thread copies to shared memory at once, at least (PTX ISA, cp.async)."""
+
+
+_Side = tuple[Contraction[str], int]
+"""One operand of a product."""
 
 
 def described_bytes(dtype: str, machine: Machine) -> int:
@@ -150,7 +168,11 @@ class Labelled:
         self.finishes = last and not self.chained
         self.lasting = self._lasting()
         self.stepped = any(s.held == "stepped" for s in kernel.stream.states)
+        self.products = [c.sum for c in kinds if c.pipe == "product" and c.sum]
         self._tensors: dict[Hashable, Tensors] = {}  # of each program, whatever its tiles
+        self.known: dict[object, Any] = {}  # of what groups ask for, at more than one tile
+        self._multiplies: dict[Hashable, bool] = {}  # of each sum at tiles of its own axes
+        self._fed: dict[Hashable, float] = {}  # of each product, too, and by warps
 
     def formed(self, tiles: Mapping[str, int]) -> bool:
         """Whether the compiler takes every tensor that the kernel's statements form at given tiles,
@@ -163,6 +185,32 @@ class Labelled:
             self._tensors[form] = tensors_of(program)
         target = self.machine.target
         return self._tensors[form].formed(program, MAX_TILE, MAX_TENSOR, target, self.item)
+
+    def multiplies(self, c: Contraction[str], tiles: Mapping[str, int]) -> bool:
+        """Whether a sum is a matrix product at given tiles."""
+        at = c.node, *[tiles[a] for a in c.axes]
+        if at not in self._multiplies:
+            self._multiplies[at] = c.at(tiles).is_product
+        return self._multiplies[at]
+
+    def fed(self, c: Contraction[str], dtype: str, tiles: Mapping[str, int], warps: int) -> float:
+        """How long a product of `dtype` takes as its operands are read (see `fed`)."""
+        at = c.node, warps, *[tiles[a] for a in c.axes]
+        if at not in self._fed:
+            known = dtype if dtype in self.machine.dtypes else self.dtype
+            beside = c.node in self.crossed, warps, self.links > 1
+            self._fed[at] = fed(c, self.machine, known, tiles, *beside)
+        return self._fed[at]
+
+    @cached_property
+    def formed_sides(self) -> tuple[list[_Side], list[_Side], list[Node]]:
+        """The operands that a chunk carries; those of them that are computed from readings; and
+        the readings of 4 bytes that these are computed from."""
+        carried = self.kernel.stream.carried
+        sides = [(p, s) for p in self.kernel.products for s in (0, 1) if carried(p.spans[s])]
+        found = [(p, s) for p, s in sides if forms(p, s)]
+        read = {n for p, s in found for n in readings(p.sides[s])}
+        return sides, found, [n for n in read if STORAGE[self.dtypes[tensor_of(n)]].bits == WIDE]
 
     @cached_property
     def order(self) -> list[str]:

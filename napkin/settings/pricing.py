@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -59,6 +59,10 @@ _Fit = tuple[int, Mapping[int, _Asked]]
 them, by how many a multiprocessor holds at once."""
 
 
+_Ranking = Callable[[float], float]
+"""The first number of a rank that no choice at some tiles comes before, by seconds."""
+
+
 class Pricing:
     """Prices the settings of a kernel on a machine.
 
@@ -78,26 +82,27 @@ class Pricing:
         for tiles in settings:
             tiled = Tiled(self.of, tiles)
             if tiled.multiplies:
-                yield Unpriced((self._loaded(tiled),), partial(self._nearer, tiled))
+                rank = self._ranking(tiled)
+                yield Unpriced((rank(self._loaded(tiled)),), partial(self._nearer, tiled, rank))
             else:
                 yield Unpriced((0.0,), partial(self._settle, tiled))
 
     def _loaded(self, tiled: Tiled) -> float:
-        """The first number of a rank that no choice at these tiles comes before, by what warps load
-        and store: little is asked to know it."""
+        """Seconds that no choice at these tiles undercuts, by what warps load and store: little is
+        asked to know them."""
         accesses, lines, *_ = tiled.accesses
-        loads = loading(self.machine, accesses, lines, tiled.singles, tiled.imbalance)
-        return self._ranked(tiled, loads)
+        return loading(self.machine, accesses, lines, tiled.singles, tiled.imbalance)
 
-    def _ranked(self, tiled: Tiled, seconds: float) -> float:
-        """The first number of a rank, of so many seconds and those in which groups start."""
-        seconds += starting(self.machine, tiled.busiest, FEWEST_WARPS, self.of.lasting)
-        return seconds * iterations_of(self.of.kernel, self.of.sizes, tiled.tiles) ** DOUBT
+    def _ranking(self, tiled: Tiled) -> _Ranking:
+        """What gives the first number of a rank, of seconds beside those in which groups start."""
+        start = starting(self.machine, tiled.busiest, FEWEST_WARPS, self.of.lasting)
+        longer = iterations_of(self.of.kernel, self.of.sizes, tiled.tiles) ** DOUBT
+        return lambda seconds: (seconds + start) * longer
 
-    def _nearer(self, tiled: Tiled) -> Iterator[Unpriced]:
+    def _nearer(self, tiled: Tiled, rank: _Ranking) -> Iterator[Unpriced]:
         """A setting of tiles that multiplies, by what it computes."""
         computed = self._computed(tiled)
-        yield Unpriced((self._ranked(tiled, computed),), partial(self._near, tiled, computed))
+        yield Unpriced((rank(computed),), partial(self._near, tiled, rank, computed))
 
     def _computed(self, tiled: Tiled) -> float:
         """Seconds that no choice at these tiles undercuts, by its products, its iterations, and
@@ -116,12 +121,12 @@ class Pricing:
         on = partial(at_least, self.machine, 0, multiplied, of.dtype, imbalance=tiled.imbalance)
         return on(iterations=iterations, special=special)
 
-    def _near(self, tiled: Tiled, computed: float) -> Iterator[Unpriced]:
+    def _near(self, tiled: Tiled, rank: _Ranking, computed: float) -> Iterator[Unpriced]:
         """A setting of tiles that multiplies, by the seconds that it computes at least and by what
         crosses; nothing where it does not fit."""
         if fit := list(self._fitting(tiled)):
             least = max(computed, self._crossed(tiled))
-            yield Unpriced((self._ranked(tiled, least),), partial(self._settle, tiled, fit))
+            yield Unpriced((rank(least),), partial(self._settle, tiled, fit))
 
     def _crossed(self, tiled: Tiled) -> float:
         """Seconds that no choice at these tiles undercuts, by what passes L1 in no setting."""
@@ -175,15 +180,15 @@ class Pricing:
         fit = (w for w in every if max(tiled.registers(w), last) <= w * budget)
         if (first := next(fit, None)) is None:
             return ()
+        if live.products:
+            return (first,)
         stored = [tile_axes(o) for o in self.of.kernel.outputs]  # of positions, say
-        values = max(extent(a, tiled.tiles) for a in live.chunk or stored)
+        values = max([extent(a, tiled.tiles) for a in live.chunk or stored])
         if few:
             return [first, *(w for w in fit if w * LANES <= values)]
-        if not live.products:
-            if values < FEWEST and self._may_grow(tiled):
-                return ()
-            return (4,) if values <= 4096 else (8,)
-        return (first,)
+        if values < FEWEST and self._may_grow(tiled):
+            return ()
+        return (4,) if values <= 4096 else (8,)
 
     def _staged(self, tiled: Tiled, warps: int) -> Mapping[int, _Asked]:
         """How groups of so many warps run in the stages that may serve them, by how many a

@@ -11,8 +11,6 @@ from napkin.count.matrix_products import (
     WARPGROUP_ROWS,
     as_written,
     copies,
-    fed,
-    forms,
     held,
     in_pieces,
     issued,
@@ -26,7 +24,7 @@ from napkin.count.starting_order import Order
 from napkin.count.work import Count
 from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.ir.node import Node, over
-from napkin.ir.types import STORAGE, stored_bytes
+from napkin.ir.types import stored_bytes
 from napkin.lower.descriptors import may_persist
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
 from napkin.lower.program import looped
@@ -62,9 +60,6 @@ ROW_SHARE, PER_THREAD_SHARE, OVERHEAD_ROWS = 115, 75, 14
 lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of what Triton 3.6
 takes for sm_90, two excepted; for lanes within 30 of 60 tiles."""
 
-WIDE = 32
-"""Bits of a value that a product takes in fewer."""
-
 _Work = tuple[dict[str, float], dict[str, float]]
 """Operations per pipe: of all that is done, and of what is done after the loops."""
 
@@ -78,6 +73,7 @@ class Tiled(Asked):
         self._registers: dict[int, int] = {}  # by warps
         self._work: dict[int, _Work] = {}  # by warps, where these matter
         self._multiplied: dict[Node, bool] = {}
+        self._bare: dict[int, int] = {}  # by warps
 
     @cached_property
     def groups(self) -> int:
@@ -208,8 +204,10 @@ class Tiled(Asked):
 
     def _bare_bytes(self, warps: int) -> int:
         """Bytes of registers of its tiles alone."""
-        held = tile_bytes(self.of.live, self.tiles, self.of.item, self.copies(warps))
-        return held + held // AT_ONCE if self.of.finishes else held
+        if warps not in self._bare:
+            held = tile_bytes(self.of.live, self.tiles, self.of.item, self.copies(warps))
+            self._bare[warps] = held + held // AT_ONCE if self.of.finishes else held
+        return self._bare[warps]
 
     @cached_property
     def leaving(self) -> int:
@@ -248,26 +246,29 @@ class Tiled(Asked):
         return self._work[known]
 
     def _worked(self, warps: int) -> _Work:
-        copies, spread = self.copies(warps), self._spread(warps)
+        copies, spread, of = self.copies(warps), self._spread(warps), self.of
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         tail = dict(work)
         visited = self._visited[0]
-        again = {axes: math.prod([self.cuts[a] for a in axes]) for axes in self.of.again}
-        lanes = {axes: self.lanes(axes) for axes in self.of.spans}
-        for c, once in self.of.counts:
+        again = {axes: math.prod([self.cuts[a] for a in axes]) for axes in of.again}
+        lanes = {axes: self.lanes(axes) for axes in of.spans}
+        for c, once in of.counts:
             if c.sum is not None and self._multiplies(c.sum) == c.small:
                 continue
             done = float(once * again[c.again])
             done = done if c.kernel is None else done * visited
-            done = done * lanes[c.axes] * self.of.slower[c.dtype] * self._fed(c, warps)
-            results = c.sum.node.axes if c.pipe == "product" and c.sum else c.axes
-            done *= copies.get(frozenset(results), 1)
+            done = done * lanes[c.axes] * of.slower[c.dtype] * self._fed(c, warps)
+            if copies:
+                results = c.sum.node.axes if c.pipe == "product" and c.sum else c.axes
+                done *= copies.get(frozenset(results), 1)
             if spread and not c.tail:
                 joining = spread.joining(c.scanned) if c.scanned else 0.0
                 done *= (1 + joining / c.per_value) * spread.copies(c.axes)
-            done *= 1 if c.tail else self._sharing(c.axes, warps)
+            if c.tail:
+                tail[c.pipe] += done
+            else:
+                done *= self._sharing(c.axes, warps)
             work[c.pipe] += done
-            tail[c.pipe] += done if c.tail else 0.0
         for t, n in self.values if warps else ():
             if t.direction == "read" and t.streamed:
                 work["arithmetic"] += READ * n * (self._sharing(t.axes, warps) - 1)
@@ -276,27 +277,28 @@ class Tiled(Asked):
     @property
     def multiplies(self) -> bool:
         """Whether some sum is a matrix product at these tiles."""
-        products = [c.sum for c, _ in self.of.counts if c.pipe == "product" and c.sum]
-        return any(self._multiplies(p) for p in products)
+        return any(map(self._multiplies, self.of.products))
 
     def _multiplies(self, c: Contraction[str]) -> bool:
         """Whether a sum is a matrix product at these tiles."""
         if c.node not in self._multiplied:
-            self._multiplied[c.node] = c.at(self.tiles).is_product
+            self._multiplied[c.node] = self.of.multiplies(c, self.tiles)
         return self._multiplied[c.node]
 
     def _sharing(self, axes: Sequence[str], warps: int) -> float:
         """How many threads compute each value of what a chunk has for each column of a product: all
         whose rows meet it, or of a warp-specialised CTA, in which `warps` is 0, as many as share
         the columns of a group."""
-        long = {a for a in axes if self.tiles.get(a, 1) > 1}
-        stream = set(self.of.kernel.stream.axes)
-        if not long or not self.of.chained or not long <= stream:
+        if not self.of.chained:
             return 1
-        met = [rows for rows, columns, _ in self.of.live.products if long <= set(columns)]
+        long = [a for a in axes if self.tiles.get(a, 1) > 1]
+        stream = self.of.kernel.stream.axes
+        if not long or not all([a in stream for a in long]):
+            return 1
+        met = [rows for rows, columns, _ in self.of.live.products if set(long) <= set(columns)]
         if met and not warps:
-            return max(1.0, THREADS / extent(tuple(long), self.tiles))
-        rows = max((extent(rows, self.tiles) for rows in met), default=0)
+            return max(1.0, THREADS / extent(long, self.tiles))
+        rows = max([extent(rows, self.tiles) for rows in met], default=0)
         return ROW_LANES * max(1, min(warps, rows // WARP_ROWS)) if met else 1
 
     def _spread(self, warps: int) -> Spread | None:
@@ -323,10 +325,7 @@ class Tiled(Asked):
         1 of other operations."""
         if c.pipe != "product" or c.sum is None:
             return 1.0
-        known = c.dtype if c.dtype in self.of.machine.dtypes else self.of.dtype
-        crossed = c.sum.node in self.of.crossed
-        beside = crossed, warps, self.of.links > 1
-        return fed(c.sum, self.of.machine, known, self.tiles, *beside)
+        return self.of.fed(c.sum, c.dtype, self.tiles, warps)
 
     @cached_property
     def rows(self) -> int:
@@ -338,17 +337,13 @@ class Tiled(Asked):
         """Values of a chunk that are computed from readings into an operand; values of 4 bytes that
         these are computed from; values of operands that come to registers in pieces; and those that
         are computed where products take them."""
-        carried, tiles = self.of.kernel.stream.carried, self.tiles
-        sides = [(p, s) for p in self.of.kernel.products for s in (0, 1) if carried(p.spans[s])]
-        found = [(p, s) for p, s in sides if forms(p, s)]
-        read = {n for p, s in found for n in readings(p.sides[s])}
-        wide = [n for n in read if STORAGE[self.of.dtypes[tensor_of(n)]].bits == WIDE]
+        tiles, (sides, found, wide) = self.tiles, self.of.formed_sides
         pieces = [(p, s) for p, s in sides if in_pieces(p, s, tiles)]
         own = [(p, s) for p, s in found if held(p, s, tiles)]
         whole, parts, kept = (
-            sum(extent(p.spans[s], tiles) for p, s in x) for x in (found, pieces, own)
+            sum([extent(p.spans[s], tiles) for p, s in x]) for x in (found, pieces, own)
         )
-        return whole, sum(extent(n.axes, tiles) for n in wide), parts, kept
+        return whole, sum([extent(n.axes, tiles) for n in wide]), parts, kept
 
     @cached_property
     def exchanged(self) -> int:

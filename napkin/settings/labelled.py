@@ -195,7 +195,7 @@ class Labelled:
 
     def fed(self, c: Contraction[str], dtype: str, tiles: Mapping[str, int], warps: int) -> float:
         """How long a product of `dtype` takes as its operands are read (see `fed`)."""
-        at = c.node, warps, *[tiles[a] for a in c.axes]
+        at = c.node, dtype, warps, *[tiles[a] for a in c.axes]
         if at not in self._fed:
             known = dtype if dtype in self.machine.dtypes else self.dtype
             beside = c.node in self.crossed, warps, self.links > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ import napkin as nk
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
+from napkin.ir.node import postorder
+from napkin.ir.rewrite import substitute
+from napkin.ir.storage import leaf
 
 
 def weights(S: Any, *, boxes: int) -> Any:
@@ -128,3 +132,19 @@ def test_keys_are_visited_beside_an_axis_that_their_set_does_not_name(keys: nk.K
     assert (visits.axes, visits.key_axes) == (("y", "x"), ("x",))
     plan = nk.derive(gated, dtype="fp32")
     plan.check(sizes={"q": 37, "x": 37, "y": 3, "e": 16}, resources=False).raise_if_wrong()
+
+
+def test_queries_that_are_streamed_bound_no_visits() -> None:
+    """A group knows none of them before its loop: the kernel named a query above it."""
+
+    @nk.diagram("q x, x e -> e", sizes={"q": 16, "x": 16, "e": 16})
+    def summed(S: Any, V: Any) -> Any:
+        return nk.contract(nk.softmax(S, over="x", keys=nk.sliding(3, 0, "q", "x")), V, over="q x")
+
+    ready = prepare(summed)
+    (out,) = ready.outputs
+    rows = {n: leaf(n.op, n.axes, n.kind) for n in postorder([out.node]) if n.axes == ("q",)}
+    stored = [replace(out, node=substitute([out.node], rows)[out.node])]
+    for streamed, seen in (("q x", False), ("x", True)):
+        kernel = label("summed", stored, ready.names, streamed=streamed)
+        assert (kernel.visits is not None) == seen

@@ -51,6 +51,8 @@ def _matches(
         beside = [a for a in stream.axes if a not in spec_of(n).keys]
         if not {*spec_of(n).keys} <= {*stream.axes} or bound - {n} or (bound and beside):
             continue
+        if not {*n.axes}.isdisjoint(beside):  # boxes are bounded by the queries of the group
+            continue
         known: Known = {}
         keys = with_whole(n, beside)
         found = Visits(keys, boxes_of(keys), tuple(splits), n)
@@ -118,6 +120,6 @@ VISITED = Rule(
         "f is what a sum begins with outside the set",
         "f adds up over queries, or boxes are apart",
         "nothing is scanned along x",
-        "every position of other streamed axes is in a box",
+        "every position of other streamed axes is in a box, and none of these is of queries",
     ),
 )

@@ -8,6 +8,7 @@ are scalars of the program instance and have no dimension.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -15,11 +16,12 @@ from functools import cached_property, lru_cache
 from napkin.algebra.contraction import Contraction
 from napkin.algebra.fold import Stream, begins
 from napkin.algebra.known import Known, value_at
-from napkin.derive.kernel import Kernel, tensor_of
+from napkin.derive.kernel import Kernel, tensor_of, tile_axes
 from napkin.derive.rules.base_two import in_base_two
 from napkin.ir.node import FLIGHT, REDUCTIONS, SCANS, Node, built_on, inside_sums, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import packed_axis
+from napkin.ir.taking import read_axes
 from napkin.keys.visits import Visits
 from napkin.lower.bit_words import OUTSIDE, fits_words, in_words
 from napkin.lower.masks import masked
@@ -330,19 +332,28 @@ def counted(n: Node) -> bool:
 def _classes(
     kernel: Kernel, tiled: Sequence[str], order: list[Node]
 ) -> tuple[tuple[str, ...], ...]:
+    """The axes of each tile dimension: those that the same terms carry, in the order of memory.
+
+    A dimension has values side by side along its last axis alone. Where arrays end with different
+    axes that could be one dimension, as both sides of a transpose do, each of these is the last of
+    its own: in one, 8,192 x 8,192 values took 995 us, and in two 82 (H200).
+    """
     places = _places(kernel, order)
     carried = [frozenset(n.axes) for n in order if n.axes and n not in places]
     carried += [frozenset(over(n)) for n in order if n.op in REDUCTIONS or n.op in SCANS]
     carried += [frozenset(o.axes) for o in kernel.outputs]  # a result may be stored along more
     carried += [frozenset({a}) for axes in kernel.renamed for a in axes]
     sequence, alone = kernel.memory_order(tiled), packed_axes(kernel)
+    # A streamed axis keeps its own dimension unless it is chunked beside whole axes.
+    alike = {a: (*(a in c for c in carried), _role(kernel, a)) for a in sequence}
+    stored = [*(read_axes(a.leaf) for a in kernel.reads), *map(tile_axes, kernel.outputs)]
+    ends = {axes[-1] for axes in stored if axes and axes[-1] in alike}
+    several = Counter(alike[a] for a in ends)
     classes: list[list[str]] = []
     for axis in sequence:
         for group in classes:
-            together = all((axis in c) == (group[0] in c) for c in carried)
-            together = together and not alone & {axis, *group}
-            # A streamed axis keeps its own dimension unless it is chunked beside whole axes.
-            if together and _role(kernel, axis) == _role(kernel, group[0]):
+            ended = several[alike[axis]] > 1 and group[-1] in ends
+            if alike[axis] == alike[group[0]] and not ended and not alone & {axis, *group}:
                 group.append(axis)
                 break
         else:

@@ -16,6 +16,7 @@ from napkin.ir.storage import own_type, widens
 from napkin.ir.types import STORAGE
 from napkin.lower import syntax as sx
 from napkin.lower.bit_words import DISJOINT, OUTSIDE, PLACE, outside, place
+from napkin.lower.dots import dot_of
 from napkin.lower.emit_block import Block
 from napkin.lower.emit_memory import boxed_load, load
 from napkin.lower.emit_reductions import contraction, fused_add, product, reduction
@@ -106,8 +107,21 @@ class Emitter(Block):
             return writer(self, n, dims)
         if n.op in REDUCTIONS:  # users add some
             return reduction(self, n)
-        fused = fused_add(self, n) if n.op == "add" else None
-        return fused or self._pointwise(n, dims)
+        added = fused_add(self, n) or self._beside(n, dims) if n.op == "add" else None
+        return added or self._pointwise(n, dims)
+
+    def _beside(self, n: Node, dims: Sequence[int]) -> Expr | None:
+        """`product + term` where the product does not start from the term, in words that Triton
+        does not take for such a start, as it takes every sum (see `fused_add`)."""
+        for a, b in (n.args, n.args[::-1]):
+            dot = dot_of(self.program, b)
+            if dot is None or dot.outside or (b.kind, self.program.shape(b)) != (n.kind, dims):
+                continue
+            value, term = self.fit(b, dims), as_kind(self.lang, n.kind, a, self.fit(a, dims))
+            if n.kind == "real":
+                return self.lang("fma", value, sx.const(1.0), term)
+            return sx.binary(value, "-", sx.binary(self._zero, "-", term))
+        return None
 
     def ones(self, dims: Sequence[int]) -> Expr:
         return self.layouts.laid(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from napkin.algebra.contraction import EXACT_SUM
 from napkin.algebra.terms import identity, is_operand, is_read
 from napkin.count.matrix_products import turns
-from napkin.ir.node import REDUCTIONS, Kind, Node, over, stabilises
+from napkin.ir.node import REDUCTIONS, Kind, Node, over, postorder, stabilises
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.dots import Dot, contracted, dot_of, multiplied_as, multiplies
@@ -77,9 +77,19 @@ def fused_add(into: Block, n: Node) -> Expr | None:
             dot = dot_of(into.program, b)
             shapes = {into.program.shape(x) for x in (a, b, n)}
             # A factor outside scales the product, and not what it is added to.
-            if dot and not dot.outside and len(shapes) == 1:
+            if dot and not dot.outside and len(shapes) == 1 and _is_fresh(into, a):
                 return contraction(into, b, a)
     return None
+
+
+def _is_fresh(into: Block, n: Node) -> bool:
+    """Whether a term has registers of its own each time: it is computed of a state, or of what is
+    read or multiplied here. A product that starts from what a loop finds as it was, or from values
+    that several rows share, is wrong: ptxas takes what the first of several wgmma makes of these
+    registers for the start of the next one (CUDA 12.8, H200)."""
+    here = (m for m in postorder([n], into.have) if m not in into.have)
+    moves = any(m.op == "state" for m in postorder([n]))
+    return moves or any(is_read(m) or dot_of(into.program, m) for m in here)
 
 
 def contraction(into: Block, n: Node, start: Node | None) -> Expr:

@@ -287,25 +287,28 @@ def conv2d_gradient_dW(
     u = pid
     b = tl.arange(0, BLOCK_B).to(INDEX)
     b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
-    o_c_lane = tl.arange(0, BLOCK_O * BLOCK_C)
-    o = o_id * BLOCK_O + o_c_lane // BLOCK_C
-    o_in = tl.full([BLOCK_O * BLOCK_C], True, tl.int1) if EVEN_O else o < size_o
-    c = c_id * BLOCK_C + o_c_lane % BLOCK_C
-    c_in = tl.full([BLOCK_O * BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
+    o = o_id * BLOCK_O + tl.arange(0, BLOCK_O)
+    o_in = tl.full([BLOCK_O], True, tl.int1) if EVEN_O else o < size_o
+    c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)
+    c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
 
     # where its tensors start
     dO_X_base = dO_X + u * dO_X_stride_u + v * dO_X_stride_v
     dW_base = dW + u * dW_stride_u + v * dW_stride_v
     dO_X_tile = tl.load(
         dO_X_base
-        + b[:, None] * dO_X_stride_b
-        + o[None, :] * dO_X_stride_o
-        + c[None, :] * dO_X_stride_c,
-        mask=b_in[:, None] & o_in[None, :] & c_in[None, :],
+        + b[:, None, None] * dO_X_stride_b
+        + o[None, :, None] * dO_X_stride_o
+        + c[None, None, :] * dO_X_stride_c,
+        mask=b_in[:, None, None] & o_in[None, :, None] & c_in[None, None, :],
         other=0.0,
     )
     dW_2 = tl.sum(dO_X_tile.to(tl.float32), axis=0)
-    tl.store(dW_base + c * dW_stride_c + o * dW_stride_o, dW_2, mask=c_in & o_in)
+    tl.store(
+        dW_base + c[None, :] * dW_stride_c + o[:, None] * dW_stride_o,
+        dW_2,
+        mask=c_in[None, :] & o_in[:, None],
+    )
 
 
 def _reach(sizes, strides, tiles):

@@ -515,14 +515,13 @@ def elman_network_gradient_dW_merge(
     k_id = pid % tl.cdiv(size_k, BLOCK_K)
     pid = pid // tl.cdiv(size_k, BLOCK_K)
     d_id = pid
-    k_d_lane = tl.arange(0, BLOCK_K * BLOCK_D)
-    k = k_id * BLOCK_K + k_d_lane // BLOCK_D
-    k_in = tl.full([BLOCK_K * BLOCK_D], True, tl.int1) if EVEN_K else k < size_k
-    d = d_id * BLOCK_D + k_d_lane % BLOCK_D
-    d_in = tl.full([BLOCK_K * BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+    k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
+    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
+    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # stream t_part8
-    dW_acc = tl.zeros([BLOCK_K * BLOCK_D], tl.float32)
+    dW_acc = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     for t_part8_start in tl.range(0, size_t_part8, BLOCK_T_PART8):
         t_part8 = t_part8_start + tl.arange(0, BLOCK_T_PART8).to(INDEX)
         t_part8_in = (
@@ -532,17 +531,21 @@ def elman_network_gradient_dW_merge(
         )
         dW_part_tile = tl.load(
             dW_part
-            + t_part8[:, None] * dW_part_stride_t_part8
-            + k[None, :] * dW_part_stride_k
-            + d[None, :] * dW_part_stride_d,
-            mask=t_part8_in[:, None] & k_in[None, :] & d_in[None, :],
+            + t_part8[:, None, None] * dW_part_stride_t_part8
+            + k[None, :, None] * dW_part_stride_k
+            + d[None, None, :] * dW_part_stride_d,
+            mask=t_part8_in[:, None, None] & k_in[None, :, None] & d_in[None, None, :],
             other=0.0,
         )
         total = tl.sum(dW_part_tile, axis=0)
         dW_acc = dW_acc + total
 
     # tail
-    tl.store(dW + d * dW_stride_d + k * dW_stride_k, dW_acc, mask=d_in & k_in)
+    tl.store(
+        dW + d[None, :] * dW_stride_d + k[:, None] * dW_stride_k,
+        dW_acc,
+        mask=d_in[None, :] & k_in[:, None],
+    )
 
 
 def _reach(sizes, strides, tiles):

@@ -271,16 +271,12 @@ def gated_delta_rule_ahead(
             input_precision='ieee',
         )
         rename_22 = tl.trans(total_6)
-        shifted_in = tl.where(
-            t_in[:, None],
-            tl.dot(
-                rename_19.to(factor.dtype.element_ty),
-                tl.trans(rename_22.to(factor.dtype.element_ty)),
-                shifted_4,
-                input_precision='ieee',
-            ),
-            0.0,
+        total_7 = tl.dot(
+            rename_19.to(factor.dtype.element_ty),
+            tl.trans(rename_22.to(factor.dtype.element_ty)),
+            input_precision='ieee',
         )
+        shifted_in = tl.where(t_in[:, None], tl.fma(total_7, 1.0, shifted_4), 0.0)
         V_tile = tl.load(
             V_base + t[:, None] * V_stride_t + v[None, :] * V_stride_v,
             mask=t_in[:, None] & v_in[None, :],
@@ -289,14 +285,14 @@ def gated_delta_rule_ahead(
         rename_23 = V_tile.to(tl.float32)
         rename_24 = rename_23
         rename_in_3 = tl.where(t_in[:, None], rename_24, 0.0)
-        total_7 = tl.dot(
+        total_8 = tl.dot(
             tl.trans(shifted_in.to(factor.dtype.element_ty)),
             rename_in_3.to(factor.dtype.element_ty),
             input_precision='ieee',
         )
-        rename_25 = total_7
+        rename_25 = total_8
         rename_in_4 = tl.where(t_in[:, None], rename_25, 0.0)
-        total_8 = tl.dot(
+        total_9 = tl.dot(
             tl.trans(
                 (total_5 * chosen_in * sigmoid_2[:, None] * rsqrt[:, None]).to(
                     factor.dtype.element_ty,
@@ -305,7 +301,7 @@ def gated_delta_rule_ahead(
             rename_in_4.to(factor.dtype.element_ty),
             input_precision='ieee',
         )
-        rename_26 = total_8
+        rename_26 = total_9
         tl.store(
             alone_base + t[:, None] * alone_stride_t + v[None, :] * alone_stride_v,
             scale * rename_26,
@@ -314,23 +310,23 @@ def gated_delta_rule_ahead(
         rename_27 = tl.exp(cumsum)
         rename_28 = -1.0 * (rename_5 * rename_3[:, None] * rename_27[:, None])
         rename_in_5 = tl.where(t_in[:, None], rename_28, 0.0)
-        total_9 = tl.dot(
+        total_10 = tl.dot(
             tl.trans(shifted_in.to(factor.dtype.element_ty)),
             rename_in_5.to(factor.dtype.element_ty),
             input_precision='ieee',
         )
-        rename_29 = total_9
+        rename_29 = total_10
         rename_in_6 = tl.where(t_in[:, None], rename_29, 0.0)
-        rename_30 = tl.dot(
+        total_11 = tl.dot(
             tl.trans(
                 (total_5 * chosen_in * sigmoid_2[:, None] * rsqrt[:, None]).to(
                     factor.dtype.element_ty,
                 ),
             ),
             rename_in_6.to(factor.dtype.element_ty),
-            rename_18 * rename_27[:, None],
             input_precision='ieee',
         )
+        rename_30 = tl.fma(total_11, 1.0, rename_18 * rename_27[:, None])
         tl.store(
             factor_base + t[:, None] * factor_stride_t + k[None, :] * factor_stride_k,
             scale * rename_30,

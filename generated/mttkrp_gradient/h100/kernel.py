@@ -221,14 +221,13 @@ def mttkrp_gradient_dC_merge(
     r_id = pid % tl.cdiv(size_r, BLOCK_R)
     pid = pid // tl.cdiv(size_r, BLOCK_R)
     k_id = pid
-    r_k_lane = tl.arange(0, BLOCK_R * BLOCK_K)
-    r = r_id * BLOCK_R + r_k_lane // BLOCK_K
-    r_in = tl.full([BLOCK_R * BLOCK_K], True, tl.int1) if EVEN_R else r < size_r
-    k = k_id * BLOCK_K + r_k_lane % BLOCK_K
-    k_in = tl.full([BLOCK_R * BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+    r = r_id * BLOCK_R + tl.arange(0, BLOCK_R)
+    r_in = tl.full([BLOCK_R], True, tl.int1) if EVEN_R else r < size_r
+    k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
+    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # stream i_part8
-    dC_acc = tl.zeros([BLOCK_R * BLOCK_K], tl.float32)
+    dC_acc = tl.zeros([BLOCK_R, BLOCK_K], tl.float32)
     for i_part8_start in tl.range(0, size_i_part8, BLOCK_I_PART8):
         i_part8 = i_part8_start + tl.arange(0, BLOCK_I_PART8).to(INDEX)
         i_part8_in = (
@@ -238,17 +237,21 @@ def mttkrp_gradient_dC_merge(
         )
         dC_part_tile = tl.load(
             dC_part
-            + i_part8[:, None] * dC_part_stride_i_part8
-            + r[None, :] * dC_part_stride_r
-            + k[None, :] * dC_part_stride_k,
-            mask=i_part8_in[:, None] & r_in[None, :] & k_in[None, :],
+            + i_part8[:, None, None] * dC_part_stride_i_part8
+            + r[None, :, None] * dC_part_stride_r
+            + k[None, None, :] * dC_part_stride_k,
+            mask=i_part8_in[:, None, None] & r_in[None, :, None] & k_in[None, None, :],
             other=0.0,
         )
         total = tl.sum(dC_part_tile, axis=0)
         dC_acc = dC_acc + total
 
     # tail
-    tl.store(dC + k * dC_stride_k + r * dC_stride_r, dC_acc, mask=k_in & r_in)
+    tl.store(
+        dC + k[None, :] * dC_stride_k + r[:, None] * dC_stride_r,
+        dC_acc,
+        mask=k_in[None, :] & r_in[:, None],
+    )
 
 
 def _reach(sizes, strides, tiles):

@@ -1257,17 +1257,16 @@ def triangle_multiplication_gradient_dG_dP_dH_dR_merge(
     c_id = pid % tl.cdiv(size_c, BLOCK_C)
     pid = pid // tl.cdiv(size_c, BLOCK_C)
     d_id = pid
-    c_d_lane = tl.arange(0, BLOCK_C * BLOCK_D)
-    c = c_id * BLOCK_C + c_d_lane // BLOCK_D
-    c_in = tl.full([BLOCK_C * BLOCK_D], True, tl.int1) if EVEN_C else c < size_c
-    d = d_id * BLOCK_D + c_d_lane % BLOCK_D
-    d_in = tl.full([BLOCK_C * BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+    c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)
+    c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
+    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
+    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # stream i_part8
-    dG_acc = tl.zeros([BLOCK_C * BLOCK_D], tl.float32)
-    dP_acc = tl.zeros([BLOCK_C * BLOCK_D], tl.float32)
-    dH_acc = tl.zeros([BLOCK_C * BLOCK_D], tl.float32)
-    dR_acc = tl.zeros([BLOCK_C * BLOCK_D], tl.float32)
+    dG_acc = tl.zeros([BLOCK_C, BLOCK_D], tl.float32)
+    dP_acc = tl.zeros([BLOCK_C, BLOCK_D], tl.float32)
+    dH_acc = tl.zeros([BLOCK_C, BLOCK_D], tl.float32)
+    dR_acc = tl.zeros([BLOCK_C, BLOCK_D], tl.float32)
     for i_part8_start in tl.range(0, size_i_part8, BLOCK_I_PART8):
         i_part8 = i_part8_start + tl.arange(0, BLOCK_I_PART8).to(INDEX)
         i_part8_in = (
@@ -1277,50 +1276,66 @@ def triangle_multiplication_gradient_dG_dP_dH_dR_merge(
         )
         dG_part_tile = tl.load(
             dG_part
-            + i_part8[:, None] * dG_part_stride_i_part8
-            + c[None, :] * dG_part_stride_c
-            + d[None, :] * dG_part_stride_d,
-            mask=i_part8_in[:, None] & c_in[None, :] & d_in[None, :],
+            + i_part8[:, None, None] * dG_part_stride_i_part8
+            + c[None, :, None] * dG_part_stride_c
+            + d[None, None, :] * dG_part_stride_d,
+            mask=i_part8_in[:, None, None] & c_in[None, :, None] & d_in[None, None, :],
             other=0.0,
         )
         total = tl.sum(dG_part_tile, axis=0)
         dG_acc = dG_acc + total
         dP_part_tile = tl.load(
             dP_part
-            + i_part8[:, None] * dP_part_stride_i_part8
-            + c[None, :] * dP_part_stride_c
-            + d[None, :] * dP_part_stride_d,
-            mask=i_part8_in[:, None] & c_in[None, :] & d_in[None, :],
+            + i_part8[:, None, None] * dP_part_stride_i_part8
+            + c[None, :, None] * dP_part_stride_c
+            + d[None, None, :] * dP_part_stride_d,
+            mask=i_part8_in[:, None, None] & c_in[None, :, None] & d_in[None, None, :],
             other=0.0,
         )
         total_2 = tl.sum(dP_part_tile, axis=0)
         dP_acc = dP_acc + total_2
         dH_part_tile = tl.load(
             dH_part
-            + i_part8[:, None] * dH_part_stride_i_part8
-            + c[None, :] * dH_part_stride_c
-            + d[None, :] * dH_part_stride_d,
-            mask=i_part8_in[:, None] & c_in[None, :] & d_in[None, :],
+            + i_part8[:, None, None] * dH_part_stride_i_part8
+            + c[None, :, None] * dH_part_stride_c
+            + d[None, None, :] * dH_part_stride_d,
+            mask=i_part8_in[:, None, None] & c_in[None, :, None] & d_in[None, None, :],
             other=0.0,
         )
         total_3 = tl.sum(dH_part_tile, axis=0)
         dH_acc = dH_acc + total_3
         dR_part_tile = tl.load(
             dR_part
-            + i_part8[:, None] * dR_part_stride_i_part8
-            + c[None, :] * dR_part_stride_c
-            + d[None, :] * dR_part_stride_d,
-            mask=i_part8_in[:, None] & c_in[None, :] & d_in[None, :],
+            + i_part8[:, None, None] * dR_part_stride_i_part8
+            + c[None, :, None] * dR_part_stride_c
+            + d[None, None, :] * dR_part_stride_d,
+            mask=i_part8_in[:, None, None] & c_in[None, :, None] & d_in[None, None, :],
             other=0.0,
         )
         total_4 = tl.sum(dR_part_tile, axis=0)
         dR_acc = dR_acc + total_4
 
     # tail
-    tl.store(dG + d * dG_stride_d + c * dG_stride_c, dG_acc, mask=d_in & c_in)
-    tl.store(dP + d * dP_stride_d + c * dP_stride_c, dP_acc, mask=d_in & c_in)
-    tl.store(dH + d * dH_stride_d + c * dH_stride_c, dH_acc, mask=d_in & c_in)
-    tl.store(dR + d * dR_stride_d + c * dR_stride_c, dR_acc, mask=d_in & c_in)
+    tl.store(
+        dG + d[None, :] * dG_stride_d + c[:, None] * dG_stride_c,
+        dG_acc,
+        mask=d_in[None, :] & c_in[:, None],
+    )
+    tl.store(
+        dP + d[None, :] * dP_stride_d + c[:, None] * dP_stride_c,
+        dP_acc,
+        mask=d_in[None, :] & c_in[:, None],
+    )
+    tl.store(
+        dH + d[None, :] * dH_stride_d + c[:, None] * dH_stride_c,
+        dH_acc,
+        mask=d_in[None, :] & c_in[:, None],
+    )
+    tl.store(
+        dR + d[None, :] * dR_stride_d + c[:, None] * dR_stride_c,
+        dR_acc,
+        mask=d_in[None, :] & c_in[:, None],
+    )
 
 
 @triton.jit

@@ -122,7 +122,8 @@ class Function:
         memo = memo_of(machine, dtype, deterministic=deterministic)
         # A backward shares memory with what others keep.
         return first_that_fits(
-            lambda: frugal(self.diagram, sizes, memo, WORTH).fitted().recipe, memo.leave_out
+            lambda: frugal(self.diagram, sizes, memo.again(), WORTH).fitted().recipe,
+            memo.leave_out,
         )
 
     def results(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -22,6 +22,7 @@ from napkin.lower.emit_memory import boxed_load, load
 from napkin.lower.emit_reductions import contraction, fused_add, product, reduction
 from napkin.lower.pointwise import as_kind, negated, pointwise
 from napkin.lower.program import counted
+from napkin.lower.spelling import TRITON
 from napkin.lower.syntax import Expr
 
 TYPES = {
@@ -107,7 +108,9 @@ class Emitter(Block):
             return writer(self, n, dims)
         if n.op in REDUCTIONS:  # users add some
             return reduction(self, n)
-        added = fused_add(self, n) or self._beside(n, dims) if n.op == "add" else None
+        added = fused_add(self, n) if n.op == "add" else None
+        if added is None and n.op == "add" and self.lang is TRITON:
+            added = self._beside(n, dims)
         return added or self._pointwise(n, dims)
 
     def _beside(self, n: Node, dims: Sequence[int]) -> Expr | None:

@@ -200,13 +200,15 @@ def test_scans_whose_tile_a_sum_folds_along_few_positions() -> None:
 
 @pytest.mark.parametrize("stored", ["c b a", "c a b", "a c b", "b a c", "d c b a", "b a"])
 @pytest.mark.parametrize("size", [256, 200])
-def test_transposes_take_as_long_as_copies(stored: str, size: int) -> None:
-    """Of 256 x 256 x 256 values with the first and the last axis in turn, the tile had 4 along one
-    of them: 50 us. It is long along both now, and takes 22 (H200)."""
+def test_transposes_are_predicted_to_take_as_long_as_copies(stored: str, size: int) -> None:
+    """Each axis that ends an array is the last of a tile dimension of its own, and long. In one
+    dimension 256 x 256 x 256 values took 268 us, and 23 in two (H200)."""
     read = " ".join(sorted(stored.split()))
     sizes = dict.fromkeys(read.split(), size if len(read) < 6 else 64)
     turned, copied = (
-        nk.derive(nk.diagram(f"{read} -> {to}", sizes=sizes)(lambda X: X * 2.0)).seconds
+        nk.derive(nk.diagram(f"{read} -> {to}", sizes=sizes)(lambda X: X * 2.0))
         for to in (stored, read)
     )
-    assert turned < 1.1 * copied
+    assert turned.seconds < 1.1 * copied.seconds
+    last = {axes[-1] for k in turned.kernels for axes in k.program.dims}
+    assert {read[-1], stored[-1]} <= last

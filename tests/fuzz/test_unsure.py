@@ -277,6 +277,18 @@ def test_what_is_too_small_for_fp16_is_equal_to_0_there():
     assert not reached("tanh", [0.5, 0.6], 0)
 
 
+def test_what_is_0_in_float32_is_so_in_a_plan_of_fp16():
+    """Of 1, 1e-20, 1e-50 and 1e-60 the third is the first to be 0 in float32, and the second in
+    fp16: a kernel that stores none of them finds the third."""
+    steps = [Step("exp", (Ref(0),)), reduced("argmin", 1)]
+    program = Program((X,), tuple(steps), ((Ref(2), ()),), {"x": 4})
+    given = [np.log([1.0, 1e-20, 1e-50, 1e-60])]
+    wanted = results(program, given, program.sizes)
+    (wobble,) = wobbles(program, given, program.sizes, wanted, HALF, FLOAT16)
+    assert (wanted[0], wobble.by) == (3, 2)
+    assert excess(np.asarray(2), np.asarray(wanted[0]), wobble) == 0
+
+
 def test_values_that_are_equal_in_float32_are_so_in_a_plan_of_16_bits():
     """tanh(9.5) and tanh(12) are 1 there, and tanh(6) is not."""
     assert reached("tanh", [0.5, *[6.0] * 20, 9.5, *[12.0] * 20], 21)

@@ -15,11 +15,11 @@ from hypothesis import settings
 
 import napkin as nk
 from napkin.algebra.tracer import active
+from napkin.cut.segments import Memo
 from napkin.derive.rules.table import ADDED
 from napkin.diagram.library import load, names
 from napkin.plan import derive
 from napkin.plan.derive import Searched
-from napkin.plan.segments import Memo
 from napkin.show.goldens import MACHINES, runs
 
 gc.set_threshold(50_000, 20, 50)  # looking for cycles among terms took 7 % of the time

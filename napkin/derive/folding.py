@@ -19,14 +19,14 @@ from napkin.algebra.terms import (
     is_count,
     value_at,
 )
-from napkin.derive.rules.divide import DIVIDED
-from napkin.derive.rules.pair import PAIRED, Scanned
-from napkin.derive.rules.solve import by_pairs
 from napkin.derive.scans import CARRIED, on_chunk
 from napkin.ir.infer import along, rebuilt
 from napkin.ir.names import numbered
 from napkin.ir.node import FLOOR, REDUCTIONS, Node, built_on, over, postorder
 from napkin.ir.rewrite import substitute
+from napkin.rewrite.divide import DIVIDED
+from napkin.rewrite.pair import PAIRED, Scanned
+from napkin.rewrite.solve import by_pairs
 
 
 class Folding:

@@ -12,7 +12,6 @@ from functools import cached_property
 from napkin.algebra.contraction import Contraction, in_axes
 from napkin.algebra.fold import Emit, Stream
 from napkin.algebra.terms import is_read
-from napkin.derive.rules.visit import visits
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, names_of, postorder, preorder
 from napkin.ir.sliding import taps
@@ -21,6 +20,7 @@ from napkin.ir.slotted import filling
 from napkin.ir.taking import read_axes
 from napkin.keys.residues import Blocks, Split, sized
 from napkin.keys.visits import Visits
+from napkin.rewrite.visit import visits
 
 
 @dataclass(frozen=True, eq=False)

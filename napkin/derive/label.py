@@ -7,9 +7,6 @@ from dataclasses import replace
 
 from napkin.algebra.fold import Emit, Stream, Twin
 from napkin.derive.kernel import Kernel, tile_axes
-from napkin.derive.rules.counts import COUNTED
-from napkin.derive.rules.seen import SEEN
-from napkin.derive.rules.split import SplitTerm
 from napkin.derive.streaming import stream
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
@@ -18,6 +15,9 @@ from napkin.ir.node import MOVES, Node, over, postorder, within
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import filling, scattered
 from napkin.ir.storage import packed_axis, unstored
+from napkin.rewrite.counts import COUNTED
+from napkin.rewrite.seen import SEEN
+from napkin.rewrite.split import SplitTerm
 
 
 def weaved(outputs: Sequence[Output]) -> tuple[str, ...]:

@@ -9,15 +9,6 @@ from dataclasses import dataclass, replace
 from napkin.algebra.rule import Rule
 from napkin.algebra.terms import repeated
 from napkin.derive.kernel import tensor_of
-from napkin.derive.rules.compared import COMPARED
-from napkin.derive.rules.counts import MEANS
-from napkin.derive.rules.disjoint import DISJOINT
-from napkin.derive.rules.exact import EXACT, exact_terms
-from napkin.derive.rules.expand import EXPANDED
-from napkin.derive.rules.read import READ
-from napkin.derive.rules.result_names import RENAMED
-from napkin.derive.rules.scale import SCALED, scales
-from napkin.derive.rules.square import SQUARED, difference
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
@@ -26,6 +17,15 @@ from napkin.ir.names import check_uncut
 from napkin.ir.node import COMPOSITES, Node, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.storage import unstored
+from napkin.rewrite.compared import COMPARED
+from napkin.rewrite.counts import MEANS
+from napkin.rewrite.disjoint import DISJOINT
+from napkin.rewrite.exact import EXACT, exact_terms
+from napkin.rewrite.expand import EXPANDED
+from napkin.rewrite.read import READ
+from napkin.rewrite.result_names import RENAMED
+from napkin.rewrite.scale import SCALED, scales
+from napkin.rewrite.square import SQUARED, difference
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ def multiplied_out(ready: Prepared) -> Prepared:
 
 
 def exact(ready: Prepared, dtype: str, sizes: Mapping[str, int]) -> Prepared:
-    """The same terms, with the casts to fp32 of `napkin.derive.rules.exact` in a plan of this type,
+    """The same terms, with the casts to fp32 of `napkin.rewrite.exact` in a plan of this type,
     but for results."""
     roots = [o.node for o in ready.outputs]
     found, done = exact_terms(roots, dtype, sizes), EXACT.everywhere(roots, roots, dtype, sizes)

@@ -33,11 +33,11 @@ from napkin.algebra.terms import (
 )
 from napkin.derive.far_results import refuse_far
 from napkin.derive.folding import Folding
-from napkin.derive.rules.together import write_exponent
 from napkin.ir.infer import along, joined, pointwise, rebuilt
 from napkin.ir.node import FLOOR, REDUCTIONS, Node, in_kind, number, over, postorder, union_axes
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import substitute
+from napkin.rewrite.together import write_exponent
 
 BEFORE: tuple[Tag, ...] = ("old", "left", "right")
 """The sides that a rescale starts from: one step, or the two halves of a merge."""

@@ -16,13 +16,13 @@ from typing import Protocol
 
 from napkin.algebra.fold import State, Twin, state_leaf
 from napkin.algebra.terms import EXTREMA, carrying
-from napkin.derive.rules.pair import PAIRED, Scanned
-from napkin.derive.rules.solve import SOLVED
 from napkin.ir.infer import along, pointwise, recurrence
 from napkin.ir.node import Node, over, steps_of
 from napkin.ir.operators import REDUCTIONS
 from napkin.ir.rewrite import substitute
 from napkin.ir.selecting import first_of, last_of, position
+from napkin.rewrite.pair import PAIRED, Scanned
+from napkin.rewrite.solve import SOLVED
 
 CARRIED = frozenset({"cumsum", "recurrence", "steps"})
 """The scans of which a state says all that comes before."""

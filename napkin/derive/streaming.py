@@ -16,12 +16,12 @@ from napkin.algebra.fold import Emit, Pass, Stream, Twin
 from napkin.algebra.sides import NotSeparable
 from napkin.algebra.terms import is_count
 from napkin.derive.folding import Folding
-from napkin.derive.rules.cancel import CANCELLED
 from napkin.derive.rules.separation import Separating
 from napkin.derive.scans import is_end
 from napkin.errors import Refusal
 from napkin.ir.listing import text
 from napkin.ir.node import REDUCTIONS, SCANS, Node, names_of, over, postorder
+from napkin.rewrite.cancel import CANCELLED
 
 
 def stream(

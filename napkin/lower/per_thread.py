@@ -18,13 +18,13 @@ from typing import Any
 from napkin.algebra.fold import State
 from napkin.algebra.terms import is_read
 from napkin.derive.kernel import Kernel
-from napkin.derive.rules.base_two import in_base_two
 from napkin.ir.node import REDUCTIONS, SCANS, Node, built_on, factors, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.taking import read_axes, taken_of
 from napkin.lower.launch import LANES
 from napkin.lower.masks import masked
 from napkin.lower.program import Join, Loop, Program, moving_terms, packed_axes, written
+from napkin.rewrite.base_two import in_base_two
 from napkin.schedule import Schedule
 
 EACH = 8

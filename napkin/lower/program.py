@@ -17,7 +17,6 @@ from napkin.algebra.contraction import Contraction
 from napkin.algebra.fold import Stream, begins
 from napkin.algebra.known import Known, value_at
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
-from napkin.derive.rules.base_two import in_base_two
 from napkin.ir.node import FLIGHT, REDUCTIONS, SCANS, Node, built_on, inside_sums, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import packed_axis
@@ -25,6 +24,7 @@ from napkin.ir.taking import read_axes
 from napkin.keys.visits import Visits
 from napkin.lower.bit_words import OUTSIDE, fits_words, in_words
 from napkin.lower.masks import masked
+from napkin.rewrite.base_two import in_base_two
 from napkin.schedule import Schedule
 
 

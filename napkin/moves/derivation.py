@@ -12,7 +12,6 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.label import label, reduced
 from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.rules.group import GROUP
-from napkin.derive.rules.split import SplitTerm, split_terms, why_not_split
 from napkin.derive.rules.stream import streamed
 from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
@@ -23,6 +22,7 @@ from napkin.ir.node import over
 from napkin.ir.whole_numbers import whole
 from napkin.keys.residues import Split
 from napkin.moves.trail import Trail, relabelled
+from napkin.rewrite.split import SplitTerm, split_terms, why_not_split
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,1 +1,1 @@
-"""What will run: a diagram cut into kernels, tiles for a machine, and the plan that holds both."""
+"""What will run: kernels with their settings for a machine, and the plan that holds them."""

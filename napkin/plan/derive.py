@@ -11,6 +11,10 @@ from typing import Literal
 
 from napkin.algebra.relabel import Move
 from napkin.algebra.tracer import active, times
+from napkin.cut.cut import cut
+from napkin.cut.segments import Memo
+from napkin.cut.storing import check_materialised, check_stored, materialised
+from napkin.cut.ways import Cut
 from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, split_windows
 from napkin.derive.rules.part import part_axis
 from napkin.diagram.diagram import Diagram
@@ -21,16 +25,12 @@ from napkin.ir.types import STORAGE, STORED
 from napkin.machine.machines import Machine, machine
 from napkin.moves.refactor import Refactored, refactorings
 from napkin.moves.trail import Trail
-from napkin.plan.cut import cut
 from napkin.plan.explained import told
 from napkin.plan.fitting import first_that_fits, fitting
 from napkin.plan.plan import Asked, Plan, holders
 from napkin.plan.planned import PlannedKernel, distinct
-from napkin.plan.segments import Memo
 from napkin.plan.steps import kernel_moves
-from napkin.plan.storing import check_materialised, check_stored, materialised
 from napkin.plan.tuned import remembered
-from napkin.plan.ways import Cut
 from napkin.settings.series import why_not_in_parts
 from napkin.timing.least_time import at_least
 

@@ -23,7 +23,6 @@ from napkin.algebra.tracer import (
 )
 from napkin.derive.kernel import Kernel
 from napkin.derive.prepare import Prepared, prepare
-from napkin.derive.rules.split import SPLIT
 from napkin.derive.rules.table import rules
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
@@ -34,6 +33,7 @@ from napkin.moves.refactor import Refactored
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.steps import OF_THE_WHOLE
+from napkin.rewrite.split import SPLIT
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from napkin.cut.segments import Memo
 from napkin.derive.kernel import Kernel
-from napkin.derive.rules.exact import is_small, read_exactly
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.gradient.gradient import Backward
@@ -17,7 +17,7 @@ from napkin.ir.node import SCANS, over, postorder
 from napkin.ir.storage import storage_type
 from napkin.ir.types import stored_bytes
 from napkin.plan.derive import Searched, frugal, searched
-from napkin.plan.segments import Memo
+from napkin.rewrite.exact import is_small, read_exactly
 from napkin.settings.best import PAIRS, Effort
 
 Keep = Literal["fastest", "least"] | int

@@ -12,8 +12,6 @@ from napkin.algebra.rule import verifying
 from napkin.algebra.tracer import active
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.label import known_counts, label, weaved
-from napkin.derive.rules.solve import by_pairs
-from napkin.derive.rules.split import SplitTerm, split_terms
 from napkin.derive.rules.stream import streamed
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
@@ -21,6 +19,8 @@ from napkin.ir.key_sets import spec_of
 from napkin.ir.node import REDUCTIONS, Node, inside_sums, over, postorder
 from napkin.ir.sliding import taps
 from napkin.keys.residues import sized
+from napkin.rewrite.solve import by_pairs
+from napkin.rewrite.split import SplitTerm, split_terms
 from napkin.settings.phrases import called, kernel_text, stream_text
 from napkin.settings.tiles import MAX_TILE, power_of_two
 
@@ -133,7 +133,7 @@ def _fields(o: Output) -> tuple[str, Node, tuple[str, ...], bool]:
 
 
 def _paired(outputs: Sequence[Output], axis: str, rounded: bool) -> Sequence[int]:
-    """Chunks of an axis whose positions may be paired (`napkin.derive.rules.pair`)."""
+    """Chunks of an axis whose positions may be paired (`napkin.rewrite.pair`)."""
     roots = [o.node for o in outputs]
     return PAIRS if by_pairs(list(postorder(roots)), roots, axis, rounded) else ()
 

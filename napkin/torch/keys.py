@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from napkin.derive.rules.exact import read_exactly
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.gradient.gradient import Backward, backward
 from napkin.gradient.training_pair import Keepable, backward_with, forward_with, keepable
 from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.storage import own_type
+from napkin.rewrite.exact import read_exactly
 from napkin.torch.diagrams import attention_diagram, neighborhood_diagram
 from napkin.torch.function import Function, Reads
 from napkin.torch.row_diagrams import row_diagram

@@ -6,7 +6,7 @@ import sympy
 
 from napkin.algebra.meaning import Meaning
 from napkin.algebra.rescale import rescaled
-from napkin.derive.rules.together import write_exponent
+from napkin.rewrite.together import write_exponent
 
 
 def test_a_fourth_power_of_two_results_and_a_decimal_is_repaired_in_moments() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 import napkin as nk
 from napkin.algebra.tracer import times
+from napkin.cut import ways
 from napkin.diagram.library import load
-from napkin.plan import ways
 
 PRODUCT = """
 import napkin as nk

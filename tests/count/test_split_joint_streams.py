@@ -16,12 +16,12 @@ from napkin.count.traffic import Traffic
 from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
-from napkin.derive.rules.split import split_terms
 from napkin.machine.machines import machine
 from napkin.moves.trail import Trail
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
 from napkin.plan.samples import Case
+from napkin.rewrite.split import split_terms
 from napkin.schedule import Schedule
 from napkin.settings.choice import Choice
 from napkin.settings.labelled import Labelled

@@ -16,12 +16,12 @@ import napkin as nk
 from napkin.algebra.meaning import Meaning
 from napkin.algebra.rescale import rescaled
 from napkin.algebra.rule import Instance, LawError, Rule, verified
-from napkin.derive.rules.together import write_exponent
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.ir.evaluate import evaluate
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import Node, node
+from napkin.rewrite.together import write_exponent
 
 X = node("input", params=("X",), axes=("x",), kind="real")
 W = node("input", params=("W",), axes=("x",), kind="real")

@@ -13,9 +13,7 @@ from napkin.algebra.law_points import points
 from napkin.algebra.rule import LawError, agree
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
-from napkin.derive.rules import divide, together
 from napkin.derive.rules import part as parts
-from napkin.derive.rules import split as apart
 from napkin.ir import behind
 from napkin.ir.infer import pointwise
 from napkin.ir.key_sets import Interval, box_member, position
@@ -23,6 +21,8 @@ from napkin.ir.node import Node, number
 from napkin.ir.rewrite import substitute
 from napkin.keys import visits
 from napkin.keys.residues import Split
+from napkin.rewrite import divide, together
+from napkin.rewrite import split as apart
 
 
 def streamed(d: nk.Diagram) -> Any:

@@ -159,7 +159,7 @@ def test_every_rule_that_a_plan_applies_is_verified(monkeypatch: pytest.MonkeyPa
 
 def test_a_broken_rule_is_found_where_it_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Axes are summed where another factor carries them, too."""
-    from napkin.derive.rules import order
+    from napkin.rewrite import order
 
     def carried(self: Any, made: Any) -> tuple[str, ...]:
         return tuple(a for a in self.gone if a in made.axes)

@@ -19,15 +19,15 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import table
-from napkin.derive.rules.pair import Scanned
 from napkin.derive.rules.separation import Separating
 from napkin.derive.rules.table import TABLE
-from napkin.derive.rules.together import write_exponent
 from napkin.diagram.diagram import Diagram
 from napkin.ir.expansion import expanded
 from napkin.ir.infer import along, pointwise, recurrence
 from napkin.ir.node import Node, node, number
 from napkin.ir.selecting import ranked
+from napkin.rewrite.pair import Scanned
+from napkin.rewrite.together import write_exponent
 
 ROOT = Path(nk.__file__).parent
 

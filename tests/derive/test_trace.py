@@ -5,7 +5,7 @@ from __future__ import annotations
 import napkin as nk
 from napkin.algebra.tracer import Step, Tracer, active, times, tracing
 from napkin.derive.prepare import prepare
-from napkin.derive.rules.expand import EXPANDED
+from napkin.rewrite.expand import EXPANDED
 
 
 @nk.diagram("q x -> q x")

@@ -30,3 +30,12 @@ def test_files_that_are_named_exist(page: str) -> None:
     assert len(named) > 30
     lacking = [n for n in named if not [*PACKAGE.rglob(n), *ROOT.glob(n)]]
     assert not lacking
+
+
+def test_no_room_but_lower_is_large() -> None:
+    lines = {
+        room.parent.name: sum(len(f.read_text(encoding="utf-8").splitlines()) for f in files)
+        for room in PACKAGE.glob("*/__init__.py")
+        for files in [list(room.parent.rglob("*.py"))]
+    }
+    assert {room for room, n in lines.items() if n > 4500} == {"lower"}

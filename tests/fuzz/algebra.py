@@ -22,6 +22,7 @@ from written import diagram as written_diagram
 
 from napkin.algebra.law import advance, chunk_of, finished, merged, start
 from napkin.count.traffic import Traffic
+from napkin.cut.segments import Memo
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.rules.ahead import AHEAD, in_chunks_ahead
 from napkin.derive.rules.part import why_not_parted
@@ -33,7 +34,6 @@ from napkin.ir.node import FLOOR, Node, factors, number, over, postorder
 from napkin.ir.slotted import guard
 from napkin.ir.taking import table_of
 from napkin.ir.walk import order_of
-from napkin.plan.segments import Memo
 
 TOLERANCE = 1e-9
 """Of float64, by norm."""

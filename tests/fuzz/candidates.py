@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from napkin.algebra.terms import compared, is_read
+from napkin.cut.frontier import Frontier, orders
+from napkin.cut.pieces import Pieces, Segment
+from napkin.cut.points import is_pointwise, points_of, with_read_again
+from napkin.cut.segments import Memo
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, split_windows
-from napkin.derive.rules.exact import SMALL
-from napkin.derive.rules.square import difference
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
 from napkin.ir.evaluate import aligned, evaluate
@@ -25,10 +27,8 @@ from napkin.ir.storage import own_type
 from napkin.ir.taking import table_of
 from napkin.machine.machines import machine
 from napkin.moves.refactor import Refactored, refactorings
-from napkin.plan.frontier import Frontier, orders
-from napkin.plan.pieces import Pieces, Segment
-from napkin.plan.points import is_pointwise, points_of, with_read_again
-from napkin.plan.segments import Memo
+from napkin.rewrite.exact import SMALL
+from napkin.rewrite.square import difference
 
 H100 = machine("h100")
 LONGEST = 12

@@ -28,7 +28,7 @@ from written import apart, called
 RULE = "algebra/rule.py"
 """Where rules are applied."""
 
-ROOMS = ("lower", "derive", RULE, "plan/pieces.py", "plan/frontier.py", "plan/segments.py")
+ROOMS = ("lower", "derive", "rewrite", RULE, "cut/pieces.py", "cut/frontier.py", "cut/segments.py")
 EMITTERS = "lower/"
 ENOUGH, KEPT = 100, 12
 """How often each should be drawn, and how many seeds are kept of those that draw it."""

@@ -14,6 +14,9 @@ import candidates
 from candidates import H100, Term
 
 from napkin.count.residency import live_set
+from napkin.cut.frontier import Frontier, orders
+from napkin.cut.pieces import Piece, Pieces, Segment, uniquely_named
+from napkin.cut.segments import Known, Memo
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.ahead import ahead, why_not_ahead
 from napkin.derive.rules.block import blocked
@@ -29,11 +32,8 @@ from napkin.lower.group_order import Launching
 from napkin.lower.printer import function_name
 from napkin.moves.trail import Trail
 from napkin.plan.fitting import formed
-from napkin.plan.frontier import Frontier, orders
-from napkin.plan.pieces import Piece, Pieces, Segment, uniquely_named
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
-from napkin.plan.segments import Known, Memo
 from napkin.schedule import Schedule
 from napkin.settings.best import resolved
 from napkin.settings.choice import Choice

@@ -20,7 +20,6 @@ from napkin.count.shares import share
 from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
-from napkin.derive.rules.split import SplitTerm, split_terms
 from napkin.ir.evaluate import aligned_to, evaluate
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import postorder
@@ -30,6 +29,7 @@ from napkin.moves.trail import Trail
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
 from napkin.plan.samples import Case
+from napkin.rewrite.split import SplitTerm, split_terms
 from napkin.run.arrays import to_device
 from napkin.run.interpret import run
 from napkin.run.interpreted import run_recipe

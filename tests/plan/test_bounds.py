@@ -9,10 +9,10 @@ import pytest
 import napkin as nk
 from napkin.algebra.contraction import MOST_SPLIT, splits
 from napkin.count.memory import alive
+from napkin.cut import segments as alike
 from napkin.derive.label import label
 from napkin.diagram.library import load
 from napkin.ir.node import FLIGHT, MOST_FACTORS, factors, inside_sums, landings, postorder
-from napkin.plan import segments as alike
 from napkin.run.recipe import recipe_of
 from napkin.settings import best, labels
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 import napkin as nk
+from napkin.cut.segments import Memo
 from napkin.machine.machines import machine
 from napkin.plan.plan import Plan
 from napkin.plan.planned import distinct
-from napkin.plan.segments import Memo
 
 SIZES = {"s": 2048, "x": 2048, "d": 1024, "h": 16, "k": 64, "f": 4096}
 

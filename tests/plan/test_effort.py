@@ -6,12 +6,12 @@ import pytest
 
 import napkin as nk
 from napkin.algebra.tracer import Dropped, tracing
+from napkin.cut.ways import SAME
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.plan import derive as deriving
 from napkin.plan.derive import memo_of, searched
 from napkin.plan.plan import Plan
-from napkin.plan.ways import SAME
 from napkin.settings import best, choose, series
 from napkin.settings.best import (
     AGAIN,

@@ -6,9 +6,10 @@ import pytest
 
 import napkin as nk
 from napkin.algebra.tracer import Dropped, Tracer, tracing
+from napkin.cut import segments as alike
+from napkin.cut import ways
 from napkin.diagram.library import load
-from napkin.plan import explained, fitting, ways
-from napkin.plan import segments as alike
+from napkin.plan import explained, fitting
 from napkin.plan.plan import Plan
 from napkin.run.compile import Job
 

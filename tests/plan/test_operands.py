@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import napkin as nk
+from napkin.cut.changes import operands
 from napkin.derive.prepare import prepare
 from napkin.ir.node import postorder
-from napkin.plan.changes import operands
 
 
 def named(diagram: nk.Diagram) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Chunks ahead: what pairs of positions of a chunk give is computed for all chunks side by side.
 
-Where a scan runs by pairs of positions (`napkin.derive.rules.pair`, `napkin.derive.rules.solve`),
+Where a scan runs by pairs of positions (`napkin.rewrite.pair`, `napkin.rewrite.solve`),
 most of the work on a chunk does not depend on the state before it. What a chunk emits, and what it
 adds to the state, is linear in that state: y = U + W h. So a first kernel computes U and W of every
 chunk, which are arrays along the axis, and a second one carries the state from chunk to chunk with

@@ -25,10 +25,7 @@ from napkin.algebra.sides import NotSeparable, Side, by_side
 from napkin.algebra.terms import EXTREMA, added, as_written, carrying, like, scaled
 from napkin.derive.exponents import Body
 from napkin.derive.folding import Folding
-from napkin.derive.rules.divide import one_by_one, scaled_by
-from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.select import SELECTED
-from napkin.derive.rules.together import write_exponent
 from napkin.derive.running_results import hold as hold_running
 from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
@@ -36,6 +33,9 @@ from napkin.ir.node import REDUCTIONS, Node, number, over, postorder
 from napkin.ir.operators import POINTWISE, RELATIONS
 from napkin.ir.operators.meant import joins_as
 from napkin.ir.rewrite import substitute
+from napkin.rewrite.divide import one_by_one, scaled_by
+from napkin.rewrite.nest import joined_with_inner
+from napkin.rewrite.together import write_exponent
 
 _ONE = sympy.Integer(1)
 

@@ -1,8 +1,8 @@
 """A diagram cut into kernels: which arrays are materialised, by the time that it costs.
 
 Points are taken in dataflow order; a kernel computes a run of them with the terms that come with
-them (`napkin.plan.ways`). The fastest cut is taken among orders of the points, and then among
-changes of what the points are (`napkin.plan.changes`).
+them (`napkin.cut.ways`). The fastest cut is taken among orders of the points, and then among
+changes of what the points are (`napkin.cut.changes`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from napkin.algebra.tracer import active, times
+from napkin.cut.changes import Change, again, stored
+from napkin.cut.frontier import Frontier, orders
+from napkin.cut.pieces import Pieces
+from napkin.cut.points import is_pointwise, points_of, with_read_again
+from napkin.cut.segments import Memo
+from napkin.cut.ways import SAME, Cut, Cutting, Way, named, preferred, simplest, too_long, way_text
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node
-from napkin.plan.changes import Change, again, stored
-from napkin.plan.frontier import Frontier, orders
-from napkin.plan.pieces import Pieces
-from napkin.plan.points import is_pointwise, points_of, with_read_again
-from napkin.plan.segments import Memo
-from napkin.plan.ways import SAME, Cut, Cutting, Way, named, preferred, simplest, too_long, way_text
 from napkin.settings.best import Move
 
 

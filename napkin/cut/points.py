@@ -1,7 +1,7 @@
 """Points: the terms that kernels may end with. Each is stored where one does, whatever it is.
 
 At first these are reductions, scans, results, and arrays that are read at computed addresses;
-`napkin.plan.changes` has more of them, or fewer.
+`napkin.cut.changes` has more of them, or fewer.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
 
+from napkin.cut.points import READ_AGAIN, is_pointwise, points_of
+from napkin.cut.ways import Cut
 from napkin.derive.prepare import Prepared
 from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.node import Node, over, postorder
@@ -11,8 +13,6 @@ from napkin.ir.storage import own_type, packed_axis, unstorable
 from napkin.ir.taking import own_axes
 from napkin.ir.types import PACKED, STORED
 from napkin.machine.machines import Machine
-from napkin.plan.points import READ_AGAIN, is_pointwise, points_of
-from napkin.plan.ways import Cut
 from napkin.target import FP8
 
 

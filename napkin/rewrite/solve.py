@@ -18,7 +18,11 @@ from dataclasses import dataclass, replace
 
 from napkin.algebra.fold import Twin
 from napkin.algebra.rule import Instance, Rule, one_node
-from napkin.derive.rules.pair import (
+from napkin.ir.infer import along, joined, pointwise, recurrence, renamed
+from napkin.ir.node import Node, factors, number, over, postorder, steps_of, union_axes
+from napkin.ir.rewrite import substitute
+from napkin.ir.selecting import all_of, end_of, first_of, position
+from napkin.rewrite.pair import (
     Scanned,
     adds_products,
     by_scores,
@@ -29,10 +33,6 @@ from napkin.derive.rules.pair import (
     smaller,
     weights,
 )
-from napkin.ir.infer import along, joined, pointwise, recurrence, renamed
-from napkin.ir.node import Node, factors, number, over, postorder, steps_of, union_axes
-from napkin.ir.rewrite import substitute
-from napkin.ir.selecting import all_of, end_of, first_of, position
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.cut.layout import layouts
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.ir.node import postorder
-from napkin.plan.layout import layouts
 
 SIZES = {"i": 256, "k": 256, "j": 256, "c": 128, "d": 64}
 SMALL = {"i": 19, "k": 19, "j": 19, "c": 5, "d": 17}

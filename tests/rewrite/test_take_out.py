@@ -10,8 +10,8 @@ import pytest
 import napkin as nk
 from napkin.algebra.rule import Instance
 from napkin.derive.prepare import prepare
-from napkin.derive.rules.take_out import TAKEN_OUT
 from napkin.ir.node import postorder
+from napkin.rewrite.take_out import TAKEN_OUT
 
 SIZES = {"h": 2, "q": 8, "x": 8, "d": 4, "p": 6, "n": 3}
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from napkin.algebra.rule import Instance, Rule, Sides
-from napkin.derive.rules.read import read
 from napkin.ir.expansion import view
 from napkin.ir.infer import rebuilt
 from napkin.ir.node import Node, names_of, node
 from napkin.ir.rewrite import rewrite, substitute
 from napkin.ir.storage import own_type, widens
+from napkin.rewrite.read import read
 
 
 def _matches(roots: Sequence[Node], stored: Mapping[Node, Node], dtype: str) -> Iterator[Instance]:

@@ -11,8 +11,8 @@ from fold_law import assert_law
 
 import napkin as nk
 from napkin.algebra.law import folded, ranges
-from napkin.derive.rules.cancel import CANCELLED, _Cancelling, _is_product_of_sum
 from napkin.diagram.diagram import Diagram
+from napkin.rewrite.cancel import CANCELLED, _Cancelling, _is_product_of_sum
 
 taken_off = nk.operator(
     "taken_off", 2, evaluate=lambda xp, a, b: a - b, triton="a - b", meaning=lambda sp, a, b: a - b

@@ -6,11 +6,11 @@ import itertools
 from typing import Any
 
 import napkin as nk
+from napkin.cut.frontier import Frontier
+from napkin.cut.points import points_of
 from napkin.derive.prepare import exact, prepare
 from napkin.ir.node import postorder
 from napkin.ir.storage import unstored, widens
-from napkin.plan.frontier import Frontier
-from napkin.plan.points import points_of
 
 SIZES = {"n": 64, "m": 32}
 SQUARE = {"n": 64, "x": 64}

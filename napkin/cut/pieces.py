@@ -9,16 +9,16 @@ from functools import cached_property
 
 from napkin.algebra.rule import verifying
 from napkin.algebra.tracer import active
-from napkin.derive.rules.alike import ALIKE
-from napkin.derive.rules.materialise import STORED
+from napkin.cut.frontier import Frontier
+from napkin.cut.segments import IN_FULL, Known, Memo
 from napkin.diagram.interface import Output
 from napkin.ir.listing import stem_of
 from napkin.ir.names import numbered
 from napkin.ir.node import Node, node, over
 from napkin.ir.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
-from napkin.plan.frontier import Frontier
-from napkin.plan.segments import IN_FULL, Known, Memo
+from napkin.rewrite.alike import ALIKE
+from napkin.rewrite.materialise import STORED
 from napkin.settings.choice import Choice
 from napkin.settings.choose import Search
 

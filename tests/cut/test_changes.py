@@ -162,7 +162,7 @@ def test_a_change_is_told_with_its_time_and_why_it_was_not_taken() -> None:
 
 
 def test_the_operands_that_are_tried_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("napkin.plan.changes.KINDS", 0)
+    monkeypatch.setattr("napkin.cut.changes.KINDS", 0)
     plan = nk.derive(load("gelu_matmul"))
     assert not plan.materialised
     (left,) = points(load("gelu_matmul"), {})

@@ -11,10 +11,10 @@ import pytest
 import napkin as nk
 from napkin.algebra.rule import LawError
 from napkin.derive.prepare import prepare, split_windows
-from napkin.derive.rules.disjoint import DISJOINT
 from napkin.ir.node import postorder
 from napkin.ir.sliding import slides, taps
 from napkin.ir.windows import Slide
+from napkin.rewrite.disjoint import DISJOINT
 
 
 def pooled(**how: int) -> Callable[[Any], Any]:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.derive.rules.base_two import in_base_two
 from napkin.diagram.library import load
 from napkin.ir.evaluate import evaluate
 from napkin.ir.infer import pointwise
 from napkin.ir.node import FLOOR, Node, node, number, postorder
 from napkin.plan.plan import Plan
+from napkin.rewrite.base_two import in_base_two
 
 S, M, L = (node("input", params=(t,), axes=axes, kind="real") for t, axes in (
     ("S", ("q", "x")), ("M", ("q",)), ("L", ("q",))))  # fmt: skip

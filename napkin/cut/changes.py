@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from napkin.algebra.terms import compared, is_read
 from napkin.algebra.tracer import active
+from napkin.cut.frontier import Frontier
+from napkin.cut.pieces import Piece
+from napkin.cut.points import is_pointwise, narrow, values, with_read_again
+from napkin.cut.ways import Cut, named
 from napkin.diagram.interface import Output
 from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.storage import own_type
-from napkin.plan.frontier import Frontier
-from napkin.plan.pieces import Piece
-from napkin.plan.points import is_pointwise, narrow, values, with_read_again
-from napkin.plan.ways import Cut, named
 
 KINDS = 4
 """Kinds of operands that may be stored, at most; what two layers compute alike is of one kind."""

@@ -19,7 +19,6 @@ from napkin.algebra.rule import Instance, Rule, between
 from napkin.algebra.separate import Parts, Split, multiplied_sums, running_symbols_by, separate_by
 from napkin.algebra.sides import NotSeparable
 from napkin.algebra.terms import Uses, like
-from napkin.derive.rules.together import write_exponent
 from napkin.ir.expansion import count
 from napkin.ir.infer import pointwise, rebuilt
 from napkin.ir.node import REDUCTIONS, Node, number, over, postorder
@@ -27,6 +26,7 @@ from napkin.ir.operators import POINTWISE
 from napkin.ir.operators.meant import divisors, is_fraction, meant
 from napkin.ir.rewrite import rewrite
 from napkin.ir.types import STORAGE
+from napkin.rewrite.together import write_exponent
 
 _WIDE = STORAGE["fp32"]
 

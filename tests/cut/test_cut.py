@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.cut.ways import Cutting, Way, simplest
 from napkin.derive.kernel import Kernel
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
-from napkin.plan.ways import Cutting, Way, simplest
 from napkin.settings.best import best_tiles, in_order, unpriced
 from napkin.settings.choice import Choice
 from napkin.settings.choose import Search

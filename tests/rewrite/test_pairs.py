@@ -16,9 +16,9 @@ from napkin.algebra.rule import LawError
 from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
-from napkin.derive.rules import pair as rules
-from napkin.derive.rules import solve
 from napkin.ir.node import inside_sums, node, number, postorder
+from napkin.rewrite import pair as rules
+from napkin.rewrite import solve
 
 CUTS = st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(any)
 SIZES = {"h": 2, "k": 3, "v": 2}

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 import napkin as nk
 from napkin.algebra.rule import LawError
-from napkin.derive.rules.square import SQUARED
 from napkin.derive.rules.table import TABLE
 from napkin.errors import Refusal
 from napkin.ir.evaluate import evaluate
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import Node, node, number
+from napkin.rewrite.square import SQUARED
 
 LARGE = {"n": 8192, "m": 8192, "d": 128}
 SMALL = {"n": 21, "m": 37, "d": 19}
@@ -55,7 +55,7 @@ def test_the_law_holds_without_rounding(n: Node) -> None:
 
 
 def test_another_factor_breaks_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    from napkin.derive.rules import square as rule
+    from napkin.rewrite import square as rule
 
     monkeypatch.setattr(rule, "number", lambda _: number(1.0))
     (found,) = SQUARED.matches([square(X, Y)])

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from napkin.algebra.tracer import active, times
+from napkin.cut.pieces import Piece, Pieces, Segment, uniquely_named
+from napkin.cut.segments import SHORT
 from napkin.derive.rules.part import handed
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node
 from napkin.ir.storage import unstored
-from napkin.plan.pieces import Piece, Pieces, Segment, uniquely_named
-from napkin.plan.segments import SHORT
 from napkin.settings.best import Move
 
 LONGEST = 12

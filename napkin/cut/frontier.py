@@ -1,6 +1,6 @@
 """What passes between kernels: which arrays a cut of a term has to store, and which it may.
 
-The points of a term (`napkin.plan.points`) are taken in dataflow order. Every other term comes with
+The points of a term (`napkin.cut.points`) are taken in dataflow order. Every other term comes with
 a point, the last one below it; a cut after point i stores what terms of levels up to i hand on to
 later ones. Where storing less and computing it again moves fewer values, that is done.
 """
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from napkin.algebra.terms import compared, is_read, rounded_alike
+from napkin.cut.layout import layouts
+from napkin.cut.points import READ_AGAIN, points_of, values
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, landings, over, postorder
 from napkin.ir.storage import own_type, unstored, widens
 from napkin.ir.taking import own_axes
-from napkin.plan.layout import layouts
-from napkin.plan.points import READ_AGAIN, points_of, values
 
 
 class Frontier:

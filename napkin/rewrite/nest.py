@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.algebra.terms import in_float32, is_count
-from napkin.derive.rules.order import contraction_inside
 from napkin.ir.infer import along, joined
 from napkin.ir.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.ir.sliding import taps
+from napkin.rewrite.order import contraction_inside
 
 
 def _matches(terms: Sequence[Node], _: Mapping[str, int]) -> Iterator[Instance]:

@@ -9,8 +9,8 @@ import pytest
 import napkin as nk
 from napkin.algebra import rule as rules
 from napkin.algebra.rule import LawError
+from napkin.cut.segments import Memo
 from napkin.ir.node import Node
-from napkin.plan.segments import Memo
 
 
 @nk.diagram("n a -> n, n")

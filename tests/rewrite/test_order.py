@@ -18,8 +18,6 @@ from hypothesis import strategies as st
 import napkin as nk
 from napkin.algebra.rule import Instance
 from napkin.derive.kernel import leaves
-from napkin.derive.rules import order
-from napkin.derive.rules.order import ORDERED
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.expansion import expanded
 from napkin.ir.infer import along, joined, pointwise
@@ -29,6 +27,8 @@ from napkin.ir.rewrite import rewrite
 from napkin.ir.selecting import position
 from napkin.ir.taking import read_table, take
 from napkin.ir.whole_numbers import plus
+from napkin.rewrite import order
+from napkin.rewrite.order import ORDERED
 
 AXES = "abcde"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import groupby, islice
@@ -18,6 +18,12 @@ from napkin.ir.rewrite import substitute
 MOST = 4
 """Nodes of one term that are rewritten, by the rules of napkin and by those that were added."""
 
+EVERY = 64
+"""Nodes of one kind that are rewritten together."""
+
+Operators = tuple[tuple[str, tuple[str, ...]], ...]
+"""Operators, each with the axes of its result."""
+
 
 @dataclass(frozen=True, eq=False)
 class Refactored:
@@ -25,18 +31,23 @@ class Refactored:
     new name.
 
     Attributes:
+        at: that node.
         made: that form.
         place: the node's name.
         law: the equation that was used, in words.
         same_size: new axis to the axis whose size it has.
+        kind: the rule, and the operators that it takes away and adds: equal for one rewrite of
+            every layer of a stack.
     """
 
     outputs: tuple[Output, ...]
     names: Mapping[Node, str]
+    at: Node
     made: Node
     place: str
     law: str
     same_size: Mapping[str, str]
+    kind: tuple[str, Operators, Operators]
 
 
 def refactorings(
@@ -55,6 +66,44 @@ def refactorings(
     for rules in (TABLE.values(), ADDED.values()):
         for rule, found in _instances(roots, rules, sizes, done):
             yield _refactored(rule, found, outputs, names)
+
+
+def everywhere(
+    first: Refactored, sizes: Mapping[str, int], done: Set[Node] = frozenset()
+) -> list[Refactored]:
+    """A rewrite, and after it those of its kind at the other nodes, each of the term before.
+
+    Args:
+        sizes: of every axis of the rewritten term.
+        done: nodes that are left as they are.
+    """
+    made, rule = [first], (TABLE | ADDED)[first.kind[0]]
+    while len(made) < EVERY:
+        now, new = made[-1], {m.made for m in made}
+        roots, sizes = [o.node for o in now.outputs], {**sizes, **_new_sizes(now, sizes)}
+        others = ((m, m.sides()[0][0]) for m in rule.matches(roots, sizes))
+        left = (m for m, n in others if _of(n) == first.kind[1][-1] and n not in new | done)
+        alike = next((m for m in left if _kind(rule, m) == first.kind), None)
+        if alike is None:
+            break
+        made.append(_refactored(rule, alike, now.outputs, now.names))
+    return made
+
+
+def _new_sizes(term: Refactored, sizes: Mapping[str, int]) -> dict[str, int]:
+    return {new: sizes[old] for new, old in term.same_size.items()}
+
+
+def _of(n: Node) -> tuple[str, tuple[str, ...]]:
+    return n.op, n.axes
+
+
+def _kind(rule: Rule, found: Instance) -> tuple[str, Operators, Operators]:
+    """The kind of a rewrite; the operator of the node that is rewritten is the last one."""
+    before, after = (list(postorder(side)) for side in found.sides())
+    kept = {*before}.intersection(after)
+    taken, added = (tuple(_of(n) for n in side if n not in kept) for side in (before, after))
+    return rule.name, taken, added
 
 
 def _instances(
@@ -86,4 +135,5 @@ def _refactored(
     left = {*postorder([n])} - {*postorder([new])}
     others = {m: t for m, t in names.items() if m not in left}
     law = f"{text(n, others)} = {text(new, others)}"
-    return Refactored(results, kept, new, names.get(n, n.op), law, found.same_size)
+    kind = _kind(rule, found)
+    return Refactored(results, kept, n, new, names.get(n, n.op), law, found.same_size, kind)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from napkin.algebra.relabel import Move
-from napkin.algebra.tracer import active, times
+from napkin.algebra.tracer import active
 from napkin.cut.cut import cut
 from napkin.cut.segments import Memo
 from napkin.cut.storing import check_materialised, check_stored, materialised
+from napkin.cut.terms import fastest, same_size
 from napkin.cut.ways import Cut
 from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, split_windows
 from napkin.derive.rules.part import part_axis
@@ -23,7 +23,7 @@ from napkin.ir.node import Node, postorder
 from napkin.ir.storage import array_bytes, own_type
 from napkin.ir.types import STORAGE, STORED
 from napkin.machine.machines import Machine, machine
-from napkin.moves.refactor import Refactored, refactorings
+from napkin.moves.refactor import Refactored
 from napkin.moves.trail import Trail
 from napkin.plan.explained import told
 from napkin.plan.fitting import first_that_fits, fitting
@@ -149,7 +149,7 @@ class Searched:
             kernels,
             {name: o.axes for name, o in self.cut.materialised.items()},
             trail,
-            _same_size(rewritten),
+            same_size(rewritten),
             {axis: own[axis] for axis, own in number.items()},
             tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks)),
             asked=Asked(deterministic=memo.deterministic),
@@ -208,7 +208,7 @@ def _searched(
         tracer.began("the term as it is", ready)
     rewritten: list[Refactored] = []
     if materialise is None:
-        found = _refactored(diagram.name, ready, known, memo, rewritten, under)
+        found = fastest(diagram.name, ready, known, memo, rewritten, under)
     else:
         found = cut(diagram.name, ready.outputs, ready.names, known, memo, at=at, unfused=unfused)
         assert found is not None
@@ -266,103 +266,6 @@ def _check_parted(plan: Plan, parts: Mapping[str, int]) -> None:
             next(filter(None, map(why_not_in_parts, streaming)), f"no kernel streams {axis}"),
             f"split a streamed axis ({', '.join(own)})" if own else "leave the parts out",
         )
-
-
-def _refactored(
-    name: str,
-    ready: Prepared,
-    known: Mapping[str, int],
-    memo: Memo,
-    rewritten: list[Refactored],
-    under: float,
-) -> Cut | None:
-    """The fastest cut of a term after rewrites that make it faster, which go to `rewritten`; None
-    where none takes less than `under` seconds.
-
-    Raises:
-        Refusal: neither the term nor a rewritten one has kernels that fit.
-    """
-    found, refused = None, None
-    try:
-        own = name, ready.outputs, ready.names, known, memo
-        found = cut(*own, under=under, move="as it is")
-    except Refusal as why:
-        refused = why
-    while True:
-        memo.effort.begins()
-        now, under = rewritten[-1] if rewritten else ready, found.seconds if found else under
-        sizes = _sized(known, rewritten)
-        best = _best_refactored(name, now, sizes, memo, under, [t.made for t in rewritten])
-        if best is None or best[1].seconds >= under:
-            break
-        rewritten.append(best[0])
-        found = best[1]
-    if found is None and refused is not None:
-        raise refused
-    return found
-
-
-def _sized(known: Mapping[str, int], rewritten: Sequence[Refactored]) -> dict[str, int]:
-    """The sizes of all axes, those that rewrites named anew among them."""
-    return {**known, **{new: known[old] for new, old in _same_size(rewritten).items()}}
-
-
-def _best_refactored(
-    name: str,
-    term: Prepared | Refactored,
-    sizes: Mapping[str, int],
-    memo: Memo,
-    under: float,
-    done: Collection[Node],
-) -> tuple[Refactored, Cut] | None:
-    """The best of the rewrites of one node of a term, and how the term is cut then; None where that
-    takes `under` seconds or more whichever is taken, or where there is none beside those that are
-    done."""
-    found: list[tuple[Refactored, Cut | None]] = []
-    for other in refactorings(term.outputs, term.names, sizes, done):
-        if (tracer := active()) is not None:
-            tracer.began(f"the term with {other.law}", other)
-        if under < math.inf and (why := memo.effort.over("other")):
-            _tell_left(other, why)
-            continue
-        sized = _sized(sizes, [other])
-        way = None
-        with suppress(Refusal):
-            way = cut(name, other.outputs, other.names, sized, memo, under=under)
-        found.append((other, way))
-    _tell_refactored(found, under)
-    fits = [(other, way) for other, way in found if way]
-    return min(fits, key=lambda f: f[1].seconds, default=None)
-
-
-def _tell_left(other: Refactored, why: str) -> None:
-    """Report a term that is not tried."""
-    if (tracer := active()) is not None:
-        tracer.dropped("term", other.law, why)
-
-
-def _tell_refactored(found: Sequence[tuple[Refactored, Cut | None]], under: float) -> None:
-    """Report the terms with one node rewritten to the tracer, and why they are not taken."""
-    if (tracer := active()) is None:
-        return
-    fastest = min([under, *(way.seconds for _, way in found if way)])
-    if fastest < under:
-        why = f"{times(under)}, and the best term takes {times(fastest)}"
-        tracer.dropped("term", "the term before", why)
-    for other, way in found:
-        if way is not None:
-            tracer.considered("term", other.law, way.seconds)
-        if way is None or way.seconds > fastest or fastest == under:
-            took = f"{times(way.seconds)}, and" if way else "no cut of it fits and takes less:"
-            tracer.dropped("term", other.law, f"{took} the best term takes {times(fastest)}")
-
-
-def _same_size(rewritten: Sequence[Refactored]) -> dict[str, str]:
-    """Axes that rewrites named anew, to the axis of the diagram whose size each has."""
-    out: dict[str, str] = {}
-    for r in rewritten:
-        out |= {new: out.get(old, old) for new, old in r.same_size.items()}
-    return out
 
 
 def _in_type(n: Node) -> str:

@@ -1,0 +1,144 @@
+"""The fastest cut of a term, of its rewrites and of theirs.
+
+A rewrite that makes the term faster is tried at all nodes of its kind at once: a stack of layers
+has one in each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
+
+from napkin.algebra.tracer import active, times
+from napkin.cut.cut import cut
+from napkin.cut.segments import Memo
+from napkin.cut.ways import Cut
+from napkin.derive.prepare import Prepared
+from napkin.errors import Refusal
+from napkin.ir.node import Node
+from napkin.moves.refactor import Refactored, everywhere, refactorings
+
+Rewrites = list[Refactored]
+"""Rewrites of one term, each of the term that the one before gives."""
+
+
+def fastest(
+    name: str,
+    ready: Prepared,
+    known: Mapping[str, int],
+    memo: Memo,
+    rewritten: list[Refactored],
+    under: float,
+) -> Cut | None:
+    """The fastest cut of a term after rewrites that make it faster, which go to `rewritten`; None
+    where none takes less than `under` seconds.
+
+    Raises:
+        Refusal: neither the term nor a rewritten one has kernels that fit.
+    """
+    found, refused = None, None
+    try:
+        own = name, ready.outputs, ready.names, known, memo
+        found = cut(*own, under=under, move="as it is")
+    except Refusal as why:
+        refused = why
+    while True:
+        memo.effort.begins()
+        now, under = rewritten[-1] if rewritten else ready, found.seconds if found else under
+        sizes = sized(known, rewritten)
+        best = _best_refactored(name, now, sizes, memo, under, {t.made for t in rewritten})
+        if best is None or best[1].seconds >= under:
+            break
+        rewritten += best[0]
+        found = best[1]
+    if found is None and refused is not None:
+        raise refused
+    return found
+
+
+def sized(known: Mapping[str, int], rewritten: Sequence[Refactored]) -> dict[str, int]:
+    """The sizes of all axes, those that rewrites named anew among them."""
+    return {**known, **{new: known[old] for new, old in same_size(rewritten).items()}}
+
+
+def _best_refactored(
+    name: str,
+    term: Prepared | Refactored,
+    sizes: Mapping[str, int],
+    memo: Memo,
+    under: float,
+    done: Set[Node],
+) -> tuple[Rewrites, Cut] | None:
+    """The best of the rewrites of one node of a term, or of all nodes where one pays, and how the
+    term is cut then; None where that takes `under` seconds or more whichever is taken, or where
+    there is none beside those that are done."""
+    found: list[tuple[Rewrites, Cut | None]] = []
+    paying: list[Refactored] = []
+    for other in refactorings(term.outputs, term.names, sizes, done):
+        if any(p.kind == other.kind and p.at is not other.at for p in paying):
+            _tell_left(other, "it is tried with another of its kind, which pays")
+            continue
+        if under < math.inf and (why := memo.effort.over("other")):
+            _tell_left(other, why)
+            continue
+        way = _cut(name, [other], sizes, memo, under)
+        found.append(([other], way))
+        if way is None or way.seconds >= under:
+            continue
+        every = everywhere(other, sized(sizes, [other]), done)
+        if len(every) > 1:
+            paying.append(other)
+            memo.effort.begins()
+            found.append((every, _cut(name, every, sizes, memo, way.seconds)))
+    _tell_refactored(found, under)
+    fits = [(rewrites, way) for rewrites, way in found if way]
+    return min(fits, key=lambda f: f[1].seconds, default=None)
+
+
+def _cut(
+    name: str, rewrites: Rewrites, sizes: Mapping[str, int], memo: Memo, under: float
+) -> Cut | None:
+    """How a term with rewrites is cut; None where that takes `under` seconds or more."""
+    last = rewrites[-1]
+    if (tracer := active()) is not None:
+        tracer.began(f"the term with {_text(rewrites)}", last)
+    with suppress(Refusal):
+        return cut(name, last.outputs, last.names, sized(sizes, rewrites), memo, under=under)
+    return None
+
+
+def _text(rewrites: Rewrites) -> str:
+    more = f", and {len(rewrites) - 1} more of its kind" if len(rewrites) > 1 else ""
+    return f"{rewrites[0].law}{more}"
+
+
+def _tell_left(other: Refactored, why: str) -> None:
+    """Report a term that is not tried."""
+    if (tracer := active()) is not None:
+        tracer.began(f"the term with {other.law}", other)
+        tracer.dropped("term", other.law, why)
+
+
+def _tell_refactored(found: Sequence[tuple[Rewrites, Cut | None]], under: float) -> None:
+    """Report the rewritten terms to the tracer, and why they are not taken."""
+    if (tracer := active()) is None:
+        return
+    fastest = min([under, *(way.seconds for _, way in found if way)])
+    if fastest < under:
+        why = f"{times(under)}, and the best term takes {times(fastest)}"
+        tracer.dropped("term", "the term before", why)
+    for rewrites, way in found:
+        if way is not None:
+            tracer.considered("term", _text(rewrites), way.seconds)
+        if way is None or way.seconds > fastest or fastest == under:
+            took = f"{times(way.seconds)}, and" if way else "no cut of it fits and takes less:"
+            tracer.dropped("term", _text(rewrites), f"{took} the best term takes {times(fastest)}")
+
+
+def same_size(rewritten: Sequence[Refactored]) -> dict[str, str]:
+    """Axes that rewrites named anew, to the axis of the diagram whose size each has."""
+    out: dict[str, str] = {}
+    for r in rewritten:
+        out |= {new: out.get(old, old) for new, old in r.same_size.items()}
+    return out

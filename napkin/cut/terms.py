@@ -1,7 +1,7 @@
 """The fastest cut of a term, of its rewrites and of theirs.
 
-A rewrite that makes the term faster is tried at all nodes of its kind at once: a stack of layers
-has one in each.
+A rewrite that makes the term faster is tried at all nodes of its kind at once where these are more
+than are looked at in turn: a stack of layers has one in each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from napkin.cut.ways import Cut
 from napkin.derive.prepare import Prepared
 from napkin.errors import Refusal
 from napkin.ir.node import Node
-from napkin.moves.refactor import Refactored, everywhere, refactorings
+from napkin.moves.refactor import MOST, Refactored, everywhere, refactorings
 
 Rewrites = list[Refactored]
 """Rewrites of one term, each of the term that the one before gives."""
@@ -70,8 +70,8 @@ def _best_refactored(
     under: float,
     done: Set[Node],
 ) -> tuple[Rewrites, Cut] | None:
-    """The best of the rewrites of one node of a term, or of all nodes where one pays, and how the
-    term is cut then; None where that takes `under` seconds or more whichever is taken, or where
+    """The best of the rewrites of one node of a term, or of all of a kind where one pays, and how
+    the term is cut then; None where that takes `under` seconds or more whichever is taken, or where
     there is none beside those that are done."""
     found: list[tuple[Rewrites, Cut | None]] = []
     paying: list[Refactored] = []
@@ -87,10 +87,10 @@ def _best_refactored(
         if way is None or way.seconds >= under:
             continue
         every = everywhere(other, sized(sizes, [other]), done)
-        if len(every) > 1:
-            paying.append(other)
+        if len(every) > MOST:
             memo.effort.begins()
             found.append((every, _cut(name, every, sizes, memo, way.seconds)))
+            paying += [other] if found[-1][1] else []
     _tell_refactored(found, under)
     fits = [(rewrites, way) for rewrites, way in found if way]
     return min(fits, key=lambda f: f[1].seconds, default=None)

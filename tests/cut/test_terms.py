@@ -1,4 +1,4 @@
-"""A rewrite that makes a term faster is tried at all nodes of its kind at once."""
+"""A rewrite that makes a term faster is tried at all nodes of its kind at once, if many are."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _best_refactored(
         found.append(([other], way))
         if way is None or way.seconds >= under:
             continue
-        every = everywhere(other, sized(sizes, [other]), done)
+        every = everywhere(other, sizes, done)
         if len(every) > MOST:
             memo.effort.begins()
             found.append((every, _cut(name, every, sizes, memo, way.seconds)))

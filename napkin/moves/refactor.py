@@ -74,15 +74,16 @@ def everywhere(
     """A rewrite, and after it those of its kind at the other nodes, each of the term before.
 
     Args:
-        sizes: of every axis of the rewritten term.
+        sizes: of every axis of the term before the first.
         done: nodes that are left as they are.
     """
-    made, rule = [first], (TABLE | ADDED)[first.kind[0]]
+    made, rule, own = [first], (TABLE | ADDED)[first.kind[0]], _of(first.at)
     while len(made) < EVERY:
-        now, new = made[-1], {m.made for m in made}
-        roots, sizes = [o.node for o in now.outputs], {**sizes, **_new_sizes(now, sizes)}
-        others = ((m, m.sides()[0][0]) for m in rule.matches(roots, sizes))
-        left = (m for m, n in others if _of(n) == first.kind[1][-1] and n not in new | done)
+        now, seen = made[-1], {*done, *(n for m in made for n in (m.at, m.made))}
+        sizes = {**sizes, **{new: sizes[old] for new, old in now.same_size.items()}}
+        found = rule.matches([o.node for o in now.outputs], sizes)
+        others = ((m, m.sides()[0][0]) for m in found)
+        left = (m for m, n in others if _of(n) == own and n not in seen)
         alike = next((m for m in left if _kind(rule, m) == first.kind), None)
         if alike is None:
             break
@@ -90,16 +91,12 @@ def everywhere(
     return made
 
 
-def _new_sizes(term: Refactored, sizes: Mapping[str, int]) -> dict[str, int]:
-    return {new: sizes[old] for new, old in term.same_size.items()}
-
-
 def _of(n: Node) -> tuple[str, tuple[str, ...]]:
     return n.op, n.axes
 
 
 def _kind(rule: Rule, found: Instance) -> tuple[str, Operators, Operators]:
-    """The kind of a rewrite; the operator of the node that is rewritten is the last one."""
+    """The kind of a rewrite (`Refactored.kind`)."""
     before, after = (list(postorder(side)) for side in found.sides())
     kept = {*before}.intersection(after)
     taken, added = (tuple(_of(n) for n in side if n not in kept) for side in (before, after))

@@ -9,8 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
+from judged import COUNTS
 
 from napkin.algebra.terms import compared, is_read
 from napkin.cut.frontier import Frontier, orders
@@ -26,7 +28,7 @@ from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type
 from napkin.ir.taking import table_of
 from napkin.machine.machines import machine
-from napkin.moves.refactor import Refactored, refactorings
+from napkin.moves.refactor import Refactored, everywhere, refactorings
 from napkin.rewrite.exact import SMALL
 from napkin.rewrite.square import difference
 
@@ -86,6 +88,7 @@ def terms(
     for _ in range(DEEPEST):
         level = [t for before in level for t in _rewritten(before, sizes)]
         found += level
+    found += [t for before in found[: len(found) - len(level)] for t in _together(before, sizes)]
     seen: set[tuple[Node, ...]] = set()
     for t in found:
         key = tuple(o.node for o in t.outputs)
@@ -109,6 +112,16 @@ def split(diagram: Diagram, sizes: Mapping[str, int], rounded: bool = False) -> 
 def _rewritten(before: Term, sizes: Mapping[str, int]) -> Iterator[Term]:
     for r in refactorings(before.outputs, before.names, before.sizes(sizes)):
         yield _after(before, r)
+
+
+def _together(before: Term, sizes: Mapping[str, int]) -> Iterator[Term]:
+    """The terms in which all nodes of a kind are rewritten, where these are several."""
+    known = before.sizes(sizes)
+    for first in refactorings(before.outputs, before.names, known):
+        every = everywhere(first, known)
+        if len(every) > 1:
+            COUNTS["terms with several rewrites at once"] += 1
+            yield reduce(_after, every, before)
 
 
 def _after(before: Term, r: Refactored) -> Term:

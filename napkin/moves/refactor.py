@@ -9,6 +9,7 @@ from itertools import groupby, islice
 from operator import itemgetter
 
 from napkin.algebra.rule import Instance, Rule
+from napkin.algebra.tracer import tracing
 from napkin.derive.rules.table import ADDED, TABLE
 from napkin.diagram.interface import Output
 from napkin.ir.listing import text
@@ -84,7 +85,8 @@ def everywhere(
         found = rule.matches([o.node for o in now.outputs], sizes)
         others = ((m, m.sides()[0][0]) for m in found)
         left = (m for m, n in others if _of(n) == own and n not in seen)
-        alike = next((m for m in left if _kind(rule, m) == first.kind), None)
+        with tracing():  # who traces was told of those left out as the first was found
+            alike = next((m for m in left if _kind(rule, m) == first.kind), None)
         if alike is None:
             break
         made.append(_refactored(rule, alike, now.outputs, now.names))

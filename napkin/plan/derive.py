@@ -11,9 +11,9 @@ from typing import Literal
 from napkin.algebra.relabel import Move
 from napkin.algebra.tracer import active
 from napkin.cut.cut import cut
+from napkin.cut.rewritten import fastest, same_size
 from napkin.cut.segments import Memo
 from napkin.cut.storing import check_materialised, check_stored, materialised
-from napkin.cut.terms import fastest, same_size
 from napkin.cut.ways import Cut
 from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, split_windows
 from napkin.derive.rules.part import part_axis

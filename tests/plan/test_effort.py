@@ -6,10 +6,10 @@ import pytest
 
 import napkin as nk
 from napkin.algebra.tracer import Dropped, tracing
+from napkin.cut import rewritten
 from napkin.cut.ways import SAME
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
-from napkin.plan import derive as deriving
 from napkin.plan.derive import memo_of, searched
 from napkin.plan.plan import Plan
 from napkin.settings import best, choose, series
@@ -51,8 +51,8 @@ def work(name: str) -> tuple[int, int]:
         return cut(*args, **options)  # pyright: ignore
 
     with pytest.MonkeyPatch.context() as patched:
-        cut = deriving.cut
-        patched.setattr(deriving, "cut", counted)
+        cut = rewritten.cut
+        patched.setattr(rewritten, "cut", counted)
         diagram = load(name)
         searched(diagram, diagram.check_sizes({}), memo)
     return memo.effort.work, cuts

@@ -9,7 +9,7 @@ import pytest
 
 import napkin as nk
 from napkin.algebra.tracer import Considered, Dropped, Tracer, tracing
-from napkin.cut import terms
+from napkin.cut import rewritten
 from napkin.moves.refactor import MOST, everywhere, refactorings
 from napkin.plan.plan import Plan
 
@@ -35,9 +35,9 @@ def form(X: Any, W: Any, Y: Any) -> Any:
 def found() -> Iterator[tuple[Plan, Tracer, int]]:
     """The plan, what the search reports, and how many terms it cuts."""
     cuts: list[object] = []
-    own = terms.cut
+    own = rewritten.cut
     with pytest.MonkeyPatch.context() as patch, tracing() as tracer:
-        patch.setattr(terms, "cut", lambda *a, **k: (cuts.append(a), own(*a, **k))[1])
+        patch.setattr(rewritten, "cut", lambda *a, **k: (cuts.append(a), own(*a, **k))[1])
         plan = nk.derive(forms, on="h200", sizes=SIZES, dtype="fp32")
         yield plan, tracer, len(cuts)
 

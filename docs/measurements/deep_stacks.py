@@ -6,6 +6,7 @@ of a kind tried together, and one node after another.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 from typing import Any
@@ -28,11 +29,11 @@ def stack(layers: int) -> nk.Diagram:
         return x
 
     weights = [f"{w}{i}" for i in range(layers) for w in "UV"]
-    named: dict[str, Any] = {"deep": deep}
-    names = ", ".join(["X", *weights])
-    exec(f"def f({names}):\n    return deep({names})", named)  # a diagram names its inputs
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    named = [inspect.Parameter(name, kind) for name in ["X", *weights]]
+    deep.__signature__ = inspect.Signature(named)  # pyright: ignore  # it names the inputs
     axes = ", ".join(["b d", *["d e, e d"] * layers])
-    return nk.diagram(f"{axes} -> b d", sizes=SIZES)(named["f"])
+    return nk.diagram(f"{axes} -> b d", sizes=SIZES)(deep)
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""The logarithm of a sigmoid leaves float32 on the way, as `docs/semantics.md` says; another form
-of it does not."""
+"""The exponential in the logarithm of a sigmoid overflows, as `docs/semantics.md` says; that in
+another form does not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def in_range(X: Any) -> Any:
     return nk.minimum(X, 0.0) - nk.log(1.0 + nk.exp(-nk.abs(X)))
 
 
-def test_what_underflows_on_the_way_has_no_logarithm() -> None:
+def test_a_sigmoid_whose_exponential_overflows_has_no_logarithm() -> None:
     assert np.isneginf(kernel(plain, LOW)).all()
     assert np.isnan(kernel(nk.gradient(plain), LOW, np.ones(2))).all()
 

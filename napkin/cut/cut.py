@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import islice
 
 from napkin.algebra.tracer import active, times
 from napkin.cut.changes import Change, again, stored
@@ -17,11 +18,12 @@ from napkin.cut.frontier import Frontier, orders
 from napkin.cut.pieces import Pieces
 from napkin.cut.points import is_pointwise, points_of, with_read_again
 from napkin.cut.segments import Memo
-from napkin.cut.ways import SAME, Cut, Cutting, Way, named, preferred, simplest, too_long, way_text
+from napkin.cut.way import SAME, Way, preferred, simplest, too_long, way_text
+from napkin.cut.ways import LONGEST, QUICK, Cut, Cutting, named
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node
-from napkin.settings.best import Move
+from napkin.settings.effort import Move
 
 
 def cut(
@@ -44,7 +46,8 @@ def cut(
         unfused: cut after every point instead, but where what one computes exists in no memory, so
             that its readers are in its kernel.
         under: seconds; None is the answer where no cut can take less.
-        move: "as it is" where other terms are tried after this one, to which some work is left.
+        move: "as it is" where other terms are tried after this one, to which some work is left;
+            "quick" for the first order of points alone, and no others.
 
     Raises:
         Refusal: some term has no kernel that fits the machine.
@@ -53,7 +56,7 @@ def cut(
     points = term.with_room(points_of(outputs, sizes))
     if at is not None:
         return term.among({*points, *at, *(o.node for o in outputs if is_pointwise(o.node))}, under)
-    if unfused:
+    if unfused or move == "quick":
         return term.among(points, under)
     found: Cut | None = None
     refused: Refusal | None = None
@@ -118,14 +121,16 @@ class _Term:
         tried: list[Frontier] = []
         refused: list[Refusal] = []
         fastest = math.inf
-        for order in orders(self.outputs, points):
+        quick = self.move == "quick"
+        for order in islice(orders(self.outputs, points), 1 if quick else None):
             frontier = Frontier(self.outputs, self.sizes, order, points, self.unfused)
             known = found or (refused and under < math.inf)
             if known and (why := self.memo.effort.over(self.move)):
                 self._tell_left(frontier, why)
                 continue
             pieces = Pieces(self.name, self.outputs, self.names, frontier, self.memo)
-            cutting = Cutting(pieces, self.at, min(under, fastest), move or self.move)
+            longest = QUICK if quick else LONGEST
+            cutting = Cutting(pieces, self.at, min(under, fastest), move or self.move, longest)
             try:
                 cutting.check()
                 if cutting.least < under and cutting.least <= fastest * SAME:

@@ -91,6 +91,11 @@ class Segment:
     of: Pieces
 
     @cached_property
+    def moving(self) -> float:
+        """Seconds that they take at least, known before they are labelled."""
+        return sum(known.search.moving for known, _ in self.runs)
+
+    @cached_property
     def least(self) -> float:
         """Seconds that they take at least."""
         return sum(known.search.least for known, _ in self.runs)

@@ -18,6 +18,11 @@ from napkin.derive.prepare import Prepared
 from napkin.errors import Refusal
 from napkin.ir.node import Node
 from napkin.moves.refactor import MOST, Refactored, everywhere, refactorings
+from napkin.settings.effort import Move
+
+AT_ONCE, CLEARLY = 0.9, 0.98
+"""Shares of the time of a term below which a rewrite is taken by quick cuts: before others are
+tried, and after all are."""
 
 Rewrites = list[Refactored]
 """Rewrites of one term, each of the term that the one before gives."""
@@ -32,7 +37,8 @@ def fastest(
     under: float,
 ) -> Cut | None:
     """The fastest cut of a term after rewrites that make it faster, which go to `rewritten`; None
-    where none takes less than `under` seconds.
+    where none takes less than `under` seconds. Where a bound ends the search, it goes on with quick
+    cuts: a rewrite can save nearly all of the time.
 
     Raises:
         Refusal: neither the term nor a rewritten one has kernels that fit.
@@ -43,18 +49,39 @@ def fastest(
         found = cut(*own, under=under, move="as it is")
     except Refusal as why:
         refused = why
-    while True:
-        memo.effort.begins()
-        now, under = rewritten[-1] if rewritten else ready, found.seconds if found else under
-        sizes = sized(known, rewritten)
-        best = _best_refactored(name, now, sizes, memo, under, {t.made for t in rewritten})
-        if best is None or best[1].seconds >= under:
-            break
-        rewritten += best[0]
-        found = best[1]
+    found = _with_rewrites(name, ready, known, memo, rewritten, found, under, "other")
+    if found and memo.effort.ended:
+        before = len(rewritten)
+        found = _with_rewrites(name, ready, known, memo, rewritten, found, under, "quick")
+        if found and len(rewritten) > before:
+            memo.effort.begins()
+            full = _cut(name, rewritten, known, memo, found.seconds, "again")
+            found = full if full and full.seconds < found.seconds else found
     if found is None and refused is not None:
         raise refused
     return found
+
+
+def _with_rewrites(
+    name: str,
+    ready: Prepared,
+    known: Mapping[str, int],
+    memo: Memo,
+    rewritten: list[Refactored],
+    found: Cut | None,
+    under: float,
+    move: Move,
+) -> Cut | None:
+    """The fastest cut after rewrites that make it faster than the one that is found."""
+    while True:
+        memo.effort.begins()
+        now, most = rewritten[-1] if rewritten else ready, found.seconds if found else under
+        sizes, done = sized(known, rewritten), {t.made for t in rewritten}
+        best = _best_refactored(name, now, sizes, memo, most, done, move)
+        if best is None or best[1].seconds >= most * (CLEARLY if move == "quick" else 1):
+            return found
+        rewritten += best[0]
+        found = best[1]
 
 
 def sized(known: Mapping[str, int], rewritten: Sequence[Refactored]) -> dict[str, int]:
@@ -69,6 +96,7 @@ def _best_refactored(
     memo: Memo,
     under: float,
     done: Set[Node],
+    move: Move,
 ) -> tuple[Rewrites, Cut] | None:
     """The best of the rewrites of one node of a term, or of all of a kind where one pays, and how
     the term is cut then; None where that takes `under` seconds or more whichever is taken, or where
@@ -79,32 +107,35 @@ def _best_refactored(
         if any(p.kind == other.kind and p.at is not other.at for p in paying):
             _tell_left(other, "it is tried with another of its kind, which pays")
             continue
-        if under < math.inf and (why := memo.effort.over("other")):
+        if under < math.inf and (why := memo.effort.over(move)):
             _tell_left(other, why)
             continue
-        way = _cut(name, [other], sizes, memo, under)
+        way = _cut(name, [other], sizes, memo, under, move)
         found.append(([other], way))
         if way is None or way.seconds >= under:
             continue
         every = everywhere(other, sizes, done)
         if len(every) > MOST:
             memo.effort.begins()
-            found.append((every, _cut(name, every, sizes, memo, way.seconds)))
+            found.append((every, _cut(name, every, sizes, memo, way.seconds, move)))
             paying += [other] if found[-1][1] else []
+        if move == "quick" and way.seconds < AT_ONCE * under < math.inf:
+            break
     _tell_refactored(found, under)
     fits = [(rewrites, way) for rewrites, way in found if way]
     return min(fits, key=lambda f: f[1].seconds, default=None)
 
 
 def _cut(
-    name: str, rewrites: Rewrites, sizes: Mapping[str, int], memo: Memo, under: float
+    name: str, rewrites: Rewrites, sizes: Mapping[str, int], memo: Memo, under: float, move: Move
 ) -> Cut | None:
     """How a term with rewrites is cut; None where that takes `under` seconds or more."""
     last = rewrites[-1]
     if (tracer := active()) is not None:
         tracer.began(f"the term with {_text(rewrites)}", last)
     with suppress(Refusal):
-        return cut(name, last.outputs, last.names, sized(sizes, rewrites), memo, under=under)
+        own = name, last.outputs, last.names, sized(sizes, rewrites), memo
+        return cut(*own, under=under, move=move)
     return None
 
 

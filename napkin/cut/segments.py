@@ -14,9 +14,9 @@ from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import array_bytes, own_type
 from napkin.machine.machines import Machine
-from napkin.settings.best import FEW, LABELLINGS, NARROW, PRICED, Effort
 from napkin.settings.choice import Choice
 from napkin.settings.choose import Search
+from napkin.settings.effort import FEW, LABELLINGS, NARROW, PRICED, Effort
 from napkin.settings.specialised import launched
 
 IN_FULL = 160
@@ -129,7 +129,7 @@ class Memo:
     def leave_out(self, kernel: Kernel) -> None:
         """Search no more for kernels with the labels of one that no compiler takes, which may have
         got another name since it was found."""
-        for known in self.known.values():
+        for known in (k for k in self.known.values() if k.search.priced):
             found = (c.kernel for c in known.choices)
             if any(k.outputs is kernel.outputs and k.stream is kernel.stream for k in found):
                 known.search.leave_out(kernel)

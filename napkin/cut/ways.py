@@ -7,31 +7,37 @@ these.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from napkin.algebra.tracer import active, times
+from napkin.algebra.tracer import active
 from napkin.cut.pieces import Piece, Pieces, Segment, uniquely_named
 from napkin.cut.segments import SHORT
+from napkin.cut.way import (
+    NOTHING,
+    SAME,
+    Way,
+    about_as_fast,
+    preferred,
+    simplest,
+    too_long,
+    way_text,
+)
 from napkin.derive.rules.part import handed
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node
 from napkin.ir.storage import unstored
-from napkin.settings.best import Move
+from napkin.settings.effort import Move
 
 LONGEST = 12
 """Most points that one kernel fuses, if nobody says what is stored; a norm and a product take 5."""
 
-SAME = 1.15
-"""Times that are the same for all that the prediction can tell: cuts into more kernels, which take
-memory between them, have to be faster by more."""
-
-CLOSE, MOSTLY = 1.03, 0.8
-"""The same for kernels that spend this share of their time as warpgroups, whose time is told
-better: in attention's gradient within 5 % on average (H100)."""
+QUICK = 5
+"""The same where a term is looked at quickly."""
 
 _UNFIT = "no setting of its kernel fits the registers and the shared memory of a group"
 
@@ -56,67 +62,6 @@ def named(points: Sequence[Node], names: Mapping[Node, str]) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
-    """A way to compute what there is up to some point.
-
-    Attributes:
-        seconds: of all its kernels, and `kernels` the number of their launches.
-        begin: the point with which its last pieces begin.
-        pieces: those last ones.
-        after: as of `_Option`.
-        specialised: of the seconds, those of warp-specialised kernels.
-    """
-
-    seconds: float
-    kernels: int
-    begin: int
-    pieces: Sequence[Piece]
-    after: bool = False
-    specialised: float = 0.0
-
-    def same(self, since: Way | None) -> float:
-        """How many times as long as this others may take, after a way that all begin with, to be
-        the same for all that is told."""
-        seconds, specialised = self.seconds, self.specialised
-        if since is not None:
-            seconds, specialised = seconds - since.seconds, specialised - since.specialised
-        return CLOSE if specialised > MOSTLY * seconds else SAME
-
-
-def way_text(way: Way) -> str:
-    return f"{times(way.seconds)} in {way.kernels} kernel{'s' if way.kernels > 1 else ''}"
-
-
-def too_long(least: float, most: float) -> str:
-    if most <= 0:
-        return f"{times(least)} at least, and what follows takes longer by itself than pays"
-    return f"{times(least)} at least, where {times(most)} is the most that pays"
-
-
-def preferred(best: Way, than: Way, since: Way | None = None) -> str:
-    """The time of the best way, and why it is before one that takes less."""
-    preference = f", which is alike (within {100 * (than.same(since) - 1):.0f} %)"
-    return way_text(best) + (preference if than.seconds < best.seconds else "")
-
-
-def simplest(ways: Sequence[Way], since: Way | None = None) -> Way:
-    """The way with the fewest kernels, of those about as fast as the fastest.
-
-    Args:
-        since: what all have before they differ, which does not count.
-    """
-    fastest = min(ways, key=lambda w: w.seconds)
-    most = _about_as_fast(fastest.seconds, since, fastest.same(since))
-    return min((w for w in ways if w.seconds <= most), key=lambda w: (w.kernels, w.seconds))
-
-
-def _about_as_fast(fastest: float, since: Way | None, same: float) -> float:
-    """The most seconds that are about as fast as the fastest, which may be done before `since`."""
-    before = min(since.seconds, fastest) if since else 0.0
-    return before + (fastest - before) * same
-
-
-@dataclass(frozen=True, eq=False)
 class _Option:
     """The kernels of the points from `begin` on, after the best way to compute those before.
 
@@ -135,7 +80,7 @@ class Cutting:
     """The cuts of one order of points.
 
     A kernel takes at least as long as memory takes to move what it reads and stores, which is known
-    before any tiles are: a way that ends in kernels for which even that is too long is left alone,
+    before any labels are: a way that ends in kernels for which even that is too long is left alone,
     and so is what only it needs.
     """
 
@@ -145,9 +90,11 @@ class Cutting:
         at: Sequence[Node] | None = None,
         under: float = math.inf,
         move: Move = "other",
+        longest: int = LONGEST,
     ) -> None:
         # Why no more kernels are priced, where another cut is known.
         self._over = partial(pieces.memo.effort.over, move) if under < math.inf else str
+        self.longest = longest
         self.frontier, self.pieces = (frontier := pieces.frontier), pieces
         self.points, self.level, self.results = frontier.points, frontier.level, frontier.results
         self._forced = None if at is None else {self.level[n] for n in at}
@@ -158,7 +105,7 @@ class Cutting:
             options = list(self._ending(i))
             self._options.append(options)
             self._least.append(min((o.least for o in options), default=math.inf))
-        self._ways: dict[int, Way | None] = {0: Way(0.0, 0, -1, ())}
+        self._ways: dict[int, Way | None] = {0: NOTHING}
         self._most = self._left(under)
 
     def _left(self, under: float) -> list[float]:
@@ -166,7 +113,7 @@ class Cutting:
         least = [math.inf] * len(self.points) + [0.0]  # of what is left
         for end in range(len(self.points), 0, -1):
             for o in self._options[end]:
-                least[o.begin] = min(least[o.begin], least[end] + o.segment.least)
+                least[o.begin] = min(least[o.begin], least[end] + o.segment.moving)
         # The simplest of ways about as fast as the fastest is taken (`simplest`).
         return [math.inf if under == math.inf else under * SAME - x for x in least]
 
@@ -176,7 +123,7 @@ class Cutting:
         for j in self._begins(i):
             segment = self._segment(j, i) if j == 0 or self._options[j] else None
             if segment is not None and (not self._unfused or segment.fits):
-                found.append(_Option(j, segment, self._least[j] + segment.least))
+                found.append(_Option(j, segment, self._least[j] + segment.moving))
                 if self._unfused:
                     break
         if self._forced is None and not self._unfused and found and found[0].begin == i:
@@ -224,18 +171,28 @@ class Cutting:
         fastest, first = math.inf, min((o.begin for o in self._options[end]), default=0)
         yield first
         since = self._ways[first]
-        for o in sorted(self._options[end], key=lambda o: o.least):
-            most = min(_about_as_fast(fastest, since, SAME), self._most[end])
-            if o.least > most:
-                self._tell_left(end, found, most)
+        # By what they take at least: as it is known before labels, then as it is known with them.
+        heap = [(o.least, i, False) for i, o in enumerate(self._options[end])]
+        heapq.heapify(heap)
+        while heap:
+            least, i, labelled = heapq.heappop(heap)
+            o = self._options[end][i]
+            most = min(about_as_fast(fastest, since, SAME), self._most[end])
+            if least > most:
+                self._tell_left(end, [(least, i), *((other, j) for other, j, _ in heap)], most)
                 break
-            yield o.begin
-            before = self._ways[o.begin]
-            if before is None or before.seconds + o.segment.least > most:
-                self._tell_slow(o, end, before, most)
+            if labelled:
+                yield o.begin
+            alone = o.segment.least if labelled else o.segment.moving
+            before = self._ways.get(o.begin, NOTHING)
+            if before is None or before.seconds + alone > most:
+                self._tell_slow(o, end, before, alone, most)
                 continue
             if why := self._over():
                 self._tell(o, end, why)
+                continue
+            if not labelled:
+                heapq.heappush(heap, (self._least[o.begin] + o.segment.least, i, True))
                 continue
             pieces = o.segment.pieces
             if pieces or not o.segment.runs:
@@ -263,18 +220,17 @@ class Cutting:
         if (tracer := active()) is not None:
             tracer.dropped("cut", self._text(of, end), why)
 
-    def _tell_left(self, end: int, found: Mapping[_Option, Way], most: float) -> None:
+    def _tell_left(self, end: int, left: Iterable[tuple[float, int]], most: float) -> None:
         """Report the ways that are left alone, as they take too long at their least."""
-        if active() is None:
-            return
-        for o in self._options[end]:
-            if o not in found and o.least > most:
-                self._tell(o, end, too_long(o.least, most))
+        for least, i in left if active() is not None else ():
+            self._tell(self._options[end][i], end, too_long(least, most))
 
-    def _tell_slow(self, o: _Option, end: int, before: Way | None, most: float) -> None:
+    def _tell_slow(
+        self, o: _Option, end: int, before: Way | None, alone: float, most: float
+    ) -> None:
         why = "what comes before has no kernels that fit or pay"
         if before is not None:
-            why = too_long(before.seconds + o.segment.least, most)
+            why = too_long(before.seconds + alone, most)
         self._tell(o, end, why)
 
     def _tell_ways(self, end: int, ways: Sequence[Way], since: Way | None) -> None:
@@ -292,7 +248,7 @@ class Cutting:
     def _begins(self, i: int) -> Iterator[int]:
         """The points that a kernel ending with term `i` may begin with, the last first."""
         forced = self._forced
-        for j in range(i, -1 if forced is not None else max(-1, i - LONGEST), -1):
+        for j in range(i, -1 if forced is not None else max(-1, i - self.longest), -1):
             if forced is not None and any(j <= f < i for f in forced):
                 return
             if forced is None or j == 0 or j - 1 in forced:
@@ -380,7 +336,7 @@ class Cutting:
             return
         later = self._after(wanted, i, i)
         if later is not None and later.fits:
-            yield _Option(i, later, self._least[i] + later.least, True)
+            yield _Option(i, later, self._least[i] + later.moving, True)
 
     def _after(self, wanted: Sequence[Node], j: int, i: int) -> Segment | None:
         """Kernels of points j to i that store `wanted`, what comes with the last point after it;

@@ -18,7 +18,7 @@ from napkin.ir.storage import storage_type
 from napkin.ir.types import stored_bytes
 from napkin.plan.derive import Searched, frugal, searched
 from napkin.rewrite.exact import is_small, read_exactly
-from napkin.settings.best import PAIRS, Effort
+from napkin.settings.effort import PAIRS, Effort
 
 Keep = Literal["fastest", "least"] | int
 

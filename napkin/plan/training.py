@@ -21,7 +21,7 @@ from napkin.plan.derive import memo_of
 from napkin.plan.fitting import first_that_fits
 from napkin.plan.keeping import Candidate, Keep, Pairs
 from napkin.plan.plan import Plan
-from napkin.settings.best import PAIRS
+from napkin.settings.effort import PAIRS
 
 BOUNDED = f"after the work of {PAIRS:,} settings, no further arrays were looked at"
 

@@ -20,17 +20,10 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node
 from napkin.machine.machines import Machine
-from napkin.settings.best import (
-    LABELLINGS,
-    Effort,
-    best_tiles,
-    flat,
-    in_order,
-    program_of,
-    unpriced,
-)
+from napkin.settings.best import best_tiles, flat, in_order, program_of, unpriced
 from napkin.settings.choice import ROUNDED, Choice, Unpriced
-from napkin.settings.labelled import least_seconds
+from napkin.settings.effort import LABELLINGS, Effort
+from napkin.settings.labelled import least_moving, least_seconds
 from napkin.settings.labels import labellings
 from napkin.settings.phrases import kernel_text, labels_text, priced_text, way_text
 from napkin.settings.series import (
@@ -77,7 +70,7 @@ class Search:
         parts: the number of parts of an axis wherever it can be streamed in them, 1 for none; by
             default what is fastest.
         deterministic: whether no groups may add in memory.
-        effort: what the search for a diagram has priced; by default nothing.
+        effort: what the search for a diagram has done; by default nothing.
     """
 
     def __init__(
@@ -95,13 +88,21 @@ class Search:
         self.effort = effort or Effort()
         self.outputs, self.sizes, self.dtype, self.machine = outputs, sizes, dtype, machine
         self.parts = parts or {}
-        self.kernels = list(labellings(name, outputs, names, sizes, dtype))
-        self.effort.begun += len(self.kernels)
         self.deterministic = deterministic
         self.terms = name, outputs, names, sizes
         self._priced: dict[Kernel, Iterator[Unpriced]] = {}
         self._refused = set[object]()
         self._left = set[Kernel]()
+
+    @cached_property
+    def kernels(self) -> Sequence[Kernel]:
+        """The labelled kernels."""
+        return list(labellings(*self.terms, self.dtype, self.effort))
+
+    @property
+    def priced(self) -> bool:
+        """Whether the best way is known."""
+        return "best" in self.__dict__
 
     def leave_out(self, kernel: Kernel) -> None:
         """Leave out the ways with the labels of a kernel, which the compiler refuses."""
@@ -109,6 +110,12 @@ class Search:
         self.kernels = [k for k in self.kernels if _labels(k) not in self._refused]
         for known in ("least", "_least", "fits", "best"):
             self.__dict__.pop(known, None)
+
+    @cached_property
+    def moving(self) -> float:
+        """Seconds that no way undercuts, known before any is labelled: where a term does not depend
+        on a tensor that it reads, ways without that are left aside."""
+        return least_moving(self.outputs, self.sizes, self.dtype, self.machine)
 
     @cached_property
     def least(self) -> float:

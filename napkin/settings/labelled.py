@@ -24,10 +24,13 @@ from napkin.count.requested import whole_bytes
 from napkin.count.residency import chained, computes, live_set
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers, zeroed
 from napkin.count.work import Count, counts
-from napkin.derive.kernel import Kernel, tensor_of
+from napkin.derive.kernel import Kernel, leaves, tensor_of
+from napkin.diagram.interface import Output
 from napkin.ir.node import REDUCTIONS, Node, over, postorder
+from napkin.ir.slotted import guard
 from napkin.ir.storage import own_type, storage_type
-from napkin.ir.types import STORAGE
+from napkin.ir.taking import own_axes, taken_of
+from napkin.ir.types import STORAGE, stored_bytes
 from napkin.lower.descriptors import boxable
 from napkin.lower.group_order import Launching
 from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
@@ -62,6 +65,19 @@ def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
     """The storage type of every tensor of a kernel."""
     terms = {a.tensor: a.leaf for a in kernel.reads} | {o.name: o.node for o in kernel.outputs}
     return {t: storage_type(n, dtype) for t, n in terms.items()}
+
+
+def least_moving(
+    outputs: Sequence[Output], sizes: Mapping[str, int], dtype: str, machine: Machine
+) -> float:
+    """Seconds that no labelling undercuts of a term that needs all the tensors that it reads: to
+    move each of them once."""
+    moved = {o.name: (o.axes, storage_type(o.node, dtype)) for o in outputs}
+    for leaf in leaves(o.node for o in outputs):
+        axes = own_axes(leaf) if guard(leaf) is not None or taken_of(leaf) else leaf.axes
+        moved[tensor_of(leaf)] = axes, storage_type(leaf, dtype)
+    every = (stored_bytes(math.prod(sizes[a] for a in axes), of) for axes, of in moved.values())
+    return at_least(machine, sum(every))
 
 
 def least_seconds(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine) -> float:

@@ -21,6 +21,7 @@ from napkin.ir.sliding import taps
 from napkin.keys.residues import sized
 from napkin.rewrite.solve import by_pairs
 from napkin.rewrite.split import SplitTerm, split_terms
+from napkin.settings.effort import Effort
 from napkin.settings.phrases import called, kernel_text, stream_text
 from napkin.settings.tiles import MAX_TILE, power_of_two
 
@@ -37,13 +38,19 @@ def labellings(
     names: Mapping[Node, str],
     sizes: Mapping[str, int],
     dtype: str = "bf16",
+    effort: Effort | None = None,
 ) -> Iterator[Kernel]:
     """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none; as
     it is, and with the axes of dilated key sets split by residue. Taps of windows that share
-    positions are streamed where they can be: held together, each is a tile of its own."""
+    positions are streamed where they can be: held together, each is a tile of its own.
+
+    Args:
+        effort: what the search for a diagram has done, in which each labelling that is tried is
+            counted, refused ones among them; by default nothing.
+    """
     with_taps: list[Kernel] = []
     streams = False
-    for kernel in _labellings(name, outputs, names, sizes, dtype):
+    for kernel in _labellings(name, outputs, names, sizes, dtype, effort or Effort()):
         if {tap for a in kernel.reads for tap in taps(a.leaf)} & set(kernel.whole):
             with_taps.append(kernel)
         else:
@@ -66,6 +73,7 @@ def _labellings(
     names: Mapping[Node, str],
     sizes: Mapping[str, int],
     dtype: str,
+    effort: Effort,
 ) -> Iterator[Kernel]:
     whose = "" if active() is None else _called(name, outputs)
     term = _Term(name, tuple(map(_fields, outputs)), tuple(names.items()))
@@ -76,7 +84,8 @@ def _labellings(
         terms = known_counts(split.outputs if split else outputs, ())
         known = sized(sizes, split.splits) if split else sizes
         legal = set(weaved(terms))
-        every = tuple(dict.fromkeys(a for n in postorder(o.node for o in terms) for a in n.axes))
+        order = tuple(postorder(o.node for o in terms))
+        every = tuple(dict.fromkeys(a for n in order for a in n.axes))
         alone = [a for a in every if a not in legal]
         together = [" ".join(keys) for keys in _key_axes(terms) if len(keys) > 1]
         together += _with_taps(terms)
@@ -88,6 +97,7 @@ def _labellings(
                 continue
             for passes in (1, 2, 3) if axis else (1,):
                 since = _now()
+                effort.labelled += len(order)
                 kernel = found(axis, passes, split)
                 if isinstance(kernel, str):
                     _tell(whose, axis, passes, kernel)
@@ -97,6 +107,7 @@ def _labellings(
                 break
             for length in _paired(terms, axis, dtype != "fp32"):
                 since = _now()
+                effort.labelled += len(order)
                 kernel = found(axis, 1, split, length, dtype != "fp32")
                 if not isinstance(kernel, str):
                     _tell_labelled(streamed(kernel), since)

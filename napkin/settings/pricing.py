@@ -12,7 +12,7 @@ from napkin.derive.kernel import Kernel, tile_axes
 from napkin.lower.launch import LANES
 from napkin.machine.machines import Machine
 from napkin.schedule import Schedule
-from napkin.settings.choice import DOUBT, Choice, Unpriced, iterations_of
+from napkin.settings.choice import DOUBT, ROUNDED, Choice, Unpriced, iterations_of
 from napkin.settings.labelled import Labelled, described_bytes
 from napkin.settings.swizzles import Traffic, swizzled
 from napkin.settings.tiled import Tiled
@@ -81,16 +81,19 @@ class Pricing:
         memory."""
         for tiles in settings:
             tiled = Tiled(self.of, tiles)
+            loaded = self._loaded(tiled)
             if tiled.multiplies:
                 rank = self._ranking(tiled)
-                yield Unpriced((rank(self._loaded(tiled)),), partial(self._nearer, tiled, rank))
+                yield Unpriced((rank(loaded),), partial(self._nearer, tiled, rank))
             else:
-                yield Unpriced((0.0,), partial(self._settle, tiled))
+                yield Unpriced((loaded * ROUNDED,), partial(self._settle, tiled))
 
     def _loaded(self, tiled: Tiled) -> float:
         """Seconds that no choice at these tiles undercuts, by what warps load and store: little is
         asked to know them."""
         accesses, lines, *_ = tiled.accesses
+        if not tiled.multiplies:  # in rounds of all groups
+            return loading(self.machine, accesses, lines)
         return loading(self.machine, accesses, lines, tiled.singles, tiled.imbalance)
 
     def _ranking(self, tiled: Tiled) -> _Ranking:

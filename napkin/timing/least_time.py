@@ -72,10 +72,15 @@ def chaining(
 
 
 def loading(
-    machine: Machine, accesses: float, lines: float, singles: float, imbalance: float
+    machine: Machine,
+    accesses: float,
+    lines: float,
+    singles: float = 0.0,
+    imbalance: float = 1.0,
 ) -> float:
-    """Seconds that no kernel with products undercuts whose warps load and store so often, touch so
-    many lines of L1, and load so many values one by one; `imbalance` as for `at_least`."""
+    """Seconds that no kernel undercuts whose warps load and store so often, touch so many lines of
+    L1, and, of one with products, load so many values one by one; `imbalance` as for `at_least`.
+    Without products nothing of a kernel hides it either (`napkin.timing.kernel_time.in_rounds`)."""
     c = Constants.of(machine)
     even = max(accesses * c.access, lines)
     clocks = max(even * imbalance, singles / 32 * c.single)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.cut.ways import Cutting, Way, simplest
+from napkin.cut.way import Way, simplest
+from napkin.cut.ways import Cutting
 from napkin.derive.kernel import Kernel
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load

@@ -88,6 +88,7 @@ def test_the_plan_is_that_of_all_cuts(name: str, monkeypatch: pytest.MonkeyPatch
     searched.clear()
     for file in ("choose", "series"):
         monkeypatch.setattr(f"napkin.settings.{file}.least_seconds", lambda *_: 0.0)
+    monkeypatch.setattr("napkin.settings.choose.least_moving", lambda *_: 0.0)
     every = nk.derive(load(name), on="h100")
     assert few < len(searched)
     assert every.to_json() == some.to_json()

@@ -7,7 +7,7 @@ import pytest
 import napkin as nk
 from napkin.algebra.tracer import Dropped, Tracer, tracing
 from napkin.cut import segments as alike
-from napkin.cut import ways
+from napkin.cut import way, ways
 from napkin.diagram.library import load
 from napkin.plan import explained, fitting
 from napkin.plan.plan import Plan
@@ -33,7 +33,8 @@ def test_a_plan_is_the_same_whether_or_not_it_is_traced(name: str) -> None:
 
 def test_a_cut_that_is_alike_loses_to_fewer_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways, "SAME", 2.0)
-    monkeypatch.setattr(ways, "CLOSE", 2.0)
+    for alike_within in ("SAME", "CLOSE"):
+        monkeypatch.setattr(way, alike_within, 2.0)
     _, tracer = traced("rmsnorm_linear")
     more = next(e for e in dropped(tracer, "cut") if "alike" in e.why)
     assert more.what == "O alone, after the fastest way up to mul"

@@ -20,39 +20,37 @@ LABELLED = 4
 settings of work took 0.6 to 1.1 seconds in each of 15 gradients of the field (CPython 3.11, one of
 two cores at about 2 GHz)."""
 
-NARROW = 10_000
+NARROW = 14_000
 """Work of one diagram after which further segments are tried in few labellings, and in the most
-parts, which are mostly the fastest (see `Effort.work`). Of 16 gradients of the field that take
-more, the plans take 0.92 to 1.44 of the time, 1.06 in the geometric mean, for having this bound and
-those below in place of ones half as high again and more."""
+parts, which are mostly the fastest (see `Effort.work`)."""
 
 LABELLINGS = 2
 """Labellings of a segment that fit and are priced then: those that move the fewest bytes."""
 
-ADDING = 7_000
+ADDING = 9_000
 """Work after which no groups that add in memory are tried: what else there is comes first."""
 
-AS_IT_IS = 11_000
+AS_IT_IS = 18_000
 """Work after which a search that has found a cut of a term as it is tries no other order of points
 for it and stores no more of them."""
 
-SPENT = 14_000
+SPENT = 21_000
 """Work after which a search that has found a cut tries no other by any move."""
 
-AGAIN = 4_000
+AGAIN = 6_000
 """Work that is left for the points of the term as it is that may be computed again, however much
 the cut before took."""
 
-PAIRS = 16_000
+PAIRS = 20_000
 """Work of a forward and a backward that are planned together, after which no more arrays that may
 be kept are looked at."""
 
-OTHERS = 1_500
+OTHERS = 3_000
 """Work that is left for other terms, however much the best one took: one can take a ten-thousandth
 of the time (of chains of products)."""
 
-LAST = 20_000
-"""Work after which a search that has found a cut tries no other, whatever was left for a move."""
+LAST = 30_000
+"""Work after which a search that goes on with quick cuts tries no more of them."""
 
 Move = Literal["as it is", "again", "other", "quick"]
 """How a search goes on that has found a cut: by other orders and more points of the term as it is,
@@ -120,8 +118,8 @@ class Effort:
 
     def over(self, move: Move) -> str:
         """Why a search that has found a cut tries no other by a move; empty where it does."""
-        left = {"again": AGAIN, "other": OTHERS, "quick": LAST}.get(move, 0)
-        most = AS_IT_IS if move == "as it is" else min(LAST, max(SPENT, self.since + left))
+        left = AGAIN if move == "again" else OTHERS
+        most = {"as it is": AS_IT_IS, "quick": LAST}.get(move, max(SPENT, self.since + left))
         if self.work < most:
             return ""
         self.stopped.add((most, LEFT_OUT[move]))

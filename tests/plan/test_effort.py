@@ -16,6 +16,7 @@ from napkin.settings import choose, effort, series
 from napkin.settings.best import best_tiles
 from napkin.settings.choose import Search
 from napkin.settings.effort import (
+    AGAIN,
     AS_IT_IS,
     LABELLED,
     LAST,
@@ -121,9 +122,11 @@ def test_each_move_has_work_left_of_its_own() -> None:
     assert not spent.over("again")
     assert not spent.over("other")
     assert not spent.over("quick")
-    spent.labelled = LAST * LABELLED
+    spent.labelled += AGAIN * LABELLED
     assert spent.over("other")
     assert spent.over("again")
+    assert not spent.over("quick")
+    spent.labelled = LAST * LABELLED
     assert spent.over("quick")
     said = [why.partition(", ")[2] for why in memo.bounds]
     assert set(said) == set(LEFT_OUT.values())

@@ -8,10 +8,8 @@ latent_attention_gradient:
   bound the search: after 9,000 settings, about 40 of each further kernel were priced
   bound the search: after the work of 14,000 settings, further kernels were tried in 2
       labellings and in the most parts
-  bound the search: after the work of 18,000 settings, no other orders of points, and no more
-      points, of the term as is were tried
-  bound the search: after the work of 22,217 settings, no other orders, points or terms were
-      tried
+  bound the search: after the work of 21,000 settings, no other orders, points or terms were
+      tried, but in quick cuts
   materialise K [b x h n]
   materialise difference_2 [b h q x] in fp32
   materialise V [b x h v]

@@ -8,8 +8,6 @@ neighborhood_attention_2d_gradient:
   bound the search: after 9,000 settings, about 40 of each further kernel were priced
   bound the search: after the work of 14,000 settings, further kernels were tried in 2
       labellings and in the most parts
-  bound the search: after the work of 18,000 settings, no other orders of points, and no more
-      points, of the term as is were tried
   materialise m [q0 q1] in fp32
   materialise log [q0 q1] in fp32
   materialise total [q0 q1] in fp32

@@ -9,11 +9,27 @@ state_space_dual_gradient:
   bound the search: after the work of 14,000 settings, further kernels were tried in 2
       labellings and in the most parts
   bound the search: after the work of 21,000 settings, no other orders, points or terms were
-      tried
+      tried, but in quick cuts
+  bound the search: after the work of 24,059 settings, no other orders, points or terms were
+      tried, but in quick cuts
+  refactor sum: sum(sum(take * B, over n) * X, over p) = sum(sum(take * X, over p) * B, over n)
+  materialise negated [h] in fp32
+  materialise step [b t h] in fp32
+  materialise decay [b t h] in fp32
   materialise recurrence [b t h p n]
   materialise H [b t h p n]
-  materialise scaled [t b h] in fp32
-  materialise scaled_2 [t b h] in fp32
+  materialise scaled_3 [t b h] in fp32
+  materialise dA_total4_part [t_part32 h] in fp32
+state_space_dual_gradient_negated:
+  group h
+  tile h = 32
+state_space_dual_gradient_step_decay:
+  group b
+  group t
+  group h
+  tile b = 2
+  tile t = 256
+  tile h = 4
 state_space_dual_gradient_recurrence:
   stream t
   group b
@@ -22,8 +38,8 @@ state_space_dual_gradient_recurrence:
   group n
   tile b = 1
   tile h = 1
-  tile p = 8
-  tile n = 64
+  tile p = 16
+  tile n = 32
   tile t = 32
 state_space_dual_gradient_H:
   stream t
@@ -34,25 +50,45 @@ state_space_dual_gradient_H:
   tile b = 1
   tile h = 1
   tile p = 8
-  tile n = 64
+  tile n = 16
   tile t = 32
-state_space_dual_gradient_scaled_scaled_2:
-  group t
-  group b
+state_space_dual_gradient_dX_scaled_3_dA_parts:
+  stream t
+  part t = 32
   group h
+  tile h = 1
   tile t = 1
-  tile b = 1
-  tile h = 1
-state_space_dual_gradient_dA:
+state_space_dual_gradient_dX_scaled_3_dA_merge:
+  merge t_part32
   group h
   tile h = 1
-state_space_dual_gradient_dX_dD_dB_dC:
+  tile t_part32 = 32
+state_space_dual_gradient_dD_dB:
   stream h
   group b
   group t
   tile b = 1
   tile t = 1
   tile h = 2
+state_space_dual_gradient_dC:
+  stream p
+  group b
+  group t
+  group n
+  tile b = 1
+  tile t = 1
+  tile n = 16
+  tile p = 32
+
+state_space_dual_gradient_negated, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 2*h
+  M = g_h
+  bound = 2*h
+
+state_space_dual_gradient_step_decay, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 3*b*h*t + b*h*t/(g_b*g_t)
+  M = 2*g_b*g_h*g_t
+  bound = 3*b*h*t + 2*b*h*t/M
 
 state_space_dual_gradient_recurrence, in values and axis sizes (g: group, s: chunk, M: memory):
   H = b*h*n*p*t + b*h*n*p*t/g_n + b*h*n*p*t/(g_n*g_p) + b*h*n*p*t/(g_h*g_p) +
@@ -61,25 +97,31 @@ state_space_dual_gradient_recurrence, in values and axis sizes (g: group, s: chu
   bound = b*h*n*p*t + b*h*p*t + b*h*t + h + b*h*n*t/M
 
 state_space_dual_gradient_H, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*h*n*p*t + b*h*n*p*t/g_n + b*h*n*p*t/(g_n*g_p) + b*h*n*p*t/(g_h*g_p) +
-      b*h*n*p/(g_b*g_n*g_p)
-  M = g_b*g_h*g_n*g_p*s_t + g_b*g_h*g_p*s_t + g_b*g_h*s_t + g_b*g_n*s_t + g_h
-  bound = b*h*n*p*t + b*h*p*t + b*h*t + h + b*h*n*t/M
+  H = b*h*n*p*t + b*h*n*p*t/g_n + 2*b*h*n*p*t/(g_n*g_p) + b*h*n*p*t/(g_h*g_p)
+  M = g_b*g_h*g_n*g_p*s_t + g_b*g_h*g_p*s_t + 2*g_b*g_h*s_t + g_b*g_n*s_t
+  bound = b*h*n*p*t + b*h*p*t + 2*b*h*t + b*n*t
 
-state_space_dual_gradient_scaled_scaled_2, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 2*b*h*n*p*t + 3*b*h*t + b*h*t/(g_b*g_t)
-  M = Max(3*g_b*g_h*g_t + g_h, 2*g_b*g_h*g_t*n*p + g_b*g_h*g_t + g_h + g_t)
-  bound = 2*b*h*n*p*t + 2*b*h*n*p*t/(M - 2) + 3*b*h*t + b*h*t/(M - 2)
+state_space_dual_gradient_dX_scaled_3_dA_parts, in values and axis sizes (g: group, s: chunk, M:
+    memory):
+  H = 2*b*h*n*p*t + b*h*p*t + 3*b*h*t + b*h*n*t/g_h + 2*h*t_part32
+  M = 2*b*g_h*n*p*s_t + b*g_h*p*s_t + 3*b*g_h*s_t + b*n*s_t + 2*g_h
+  bound = 2*b*h*n*p*t + b*h*p*t + 3*b*h*t + 2*h*t_part32 + 2*b*h*n*t/M
 
-state_space_dual_gradient_dA, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*h*t + 2*h
-  M = b*g_h*t + g_h
-  bound = b*h*t + 2*h
+state_space_dual_gradient_dX_scaled_3_dA_merge, in values and axis sizes (g: group, s: chunk, M:
+    memory):
+  H = h*t_part32 + 2*h
+  M = g_h*s_t_part32 + 2*g_h
+  bound = h*t_part32 + 2*h
 
-state_space_dual_gradient_dX_dD_dB_dC, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 2*b*h*n*p*t + 3*b*h*p*t + 3*b*h*t + 3*b*n*t
-  M = 2*g_b*g_t*n*p*s_h + 3*g_b*g_t*n + 3*g_b*g_t*p*s_h + 3*g_b*g_t*s_h
-  bound = 2*b*h*n*p*t + 3*b*h*p*t + 3*b*h*t + 3*b*n*t
+state_space_dual_gradient_dD_dB, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = b*h*n*p*t + b*h*p*t + 4*b*h*t + 2*b*n*t
+  M = g_b*g_t*n*p*s_h + 2*g_b*g_t*n + g_b*g_t*p*s_h + 4*g_b*g_t*s_h
+  bound = b*h*n*p*t + b*h*p*t + 4*b*h*t + 2*b*n*t
+
+state_space_dual_gradient_dC, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = b*h*n*p*t + b*n*t + b*h*n*p*t/g_n
+  M = g_b*g_n*g_t*h*s_p + g_b*g_n*g_t + g_b*g_t*h*s_p
+  bound = b*h*n*p*t + b*n*t + b*h*n*p*t/M
 """
 
 import math
@@ -87,6 +129,80 @@ import math
 import torch
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def state_space_dual_gradient_negated(
+    A, negated, size_h, A_stride_h, negated_stride_h, BLOCK_H: tl.constexpr, EVEN_H: tl.constexpr,
+    STEP_H: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_h = size_h // STEP_H * STEP_H
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    h_id = pid
+    h = h_id * BLOCK_H + tl.arange(0, BLOCK_H)
+    h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
+    A_tile = tl.load(A + h * A_stride_h, mask=h_in, other=0.0)
+    tl.store(negated + h * negated_stride_h, tl.exp(A_tile.to(tl.float32)) * -1.0, mask=h_in)
+
+
+@triton.jit
+def state_space_dual_gradient_step_decay(
+    D, negated, step, decay, size_b, size_t, size_h, D_stride_b, D_stride_t, D_stride_h,
+    negated_stride_h, step_stride_b, step_stride_t, step_stride_h, decay_stride_b, decay_stride_t,
+    decay_stride_h, BLOCK_B: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr,
+    EVEN_B: tl.constexpr, EVEN_T: tl.constexpr, EVEN_H: tl.constexpr, STEP_H: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_h = size_h // STEP_H * STEP_H
+    D_stride_b = D_stride_b // STEP_H * STEP_H
+    D_stride_t = D_stride_t // STEP_H * STEP_H
+    step_stride_b = step_stride_b // STEP_H * STEP_H
+    step_stride_t = step_stride_t // STEP_H * STEP_H
+    decay_stride_b = decay_stride_b // STEP_H * STEP_H
+    decay_stride_t = decay_stride_t // STEP_H * STEP_H
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    h_id = pid % tl.cdiv(size_h, BLOCK_H)
+    pid = pid // tl.cdiv(size_h, BLOCK_H)
+    t_id = pid % tl.cdiv(size_t, BLOCK_T)
+    pid = pid // tl.cdiv(size_t, BLOCK_T)
+    b_id = pid
+    b_t_lane = tl.arange(0, BLOCK_B * BLOCK_T)
+    b = b_id * BLOCK_B + b_t_lane // BLOCK_T
+    b_in = tl.full([BLOCK_B * BLOCK_T], True, tl.int1) if EVEN_B else b < size_b
+    t = t_id * BLOCK_T + b_t_lane % BLOCK_T
+    t_in = tl.full([BLOCK_B * BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
+    h = h_id * BLOCK_H + tl.arange(0, BLOCK_H)
+    h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
+    D_tile = tl.load(
+        D + b[:, None] * D_stride_b + t[:, None] * D_stride_t + h[None, :] * D_stride_h,
+        mask=b_in[:, None] & t_in[:, None] & h_in[None, :],
+        other=0.0,
+    )
+    log = tl.log(1.0 + tl.exp(D_tile.to(tl.float32)))
+    tl.store(
+        step + b[:, None] * step_stride_b + t[:, None] * step_stride_t + h[None, :] * step_stride_h,
+        log,
+        mask=b_in[:, None] & t_in[:, None] & h_in[None, :],
+    )
+    negated_tile = tl.load(negated + h * negated_stride_h, mask=h_in, other=0.0)
+    tl.store(
+        decay
+        + b[:, None] * decay_stride_b
+        + t[:, None] * decay_stride_t
+        + h[None, :] * decay_stride_h,
+        tl.exp(log * negated_tile[None, :]),
+        mask=b_in[:, None] & t_in[:, None] & h_in[None, :],
+    )
 
 
 @triton.jit
@@ -101,12 +217,12 @@ def linear_scan(a, b, axis: tl.constexpr):
 
 @triton.jit
 def state_space_dual_gradient_recurrence(
-    D, A, dO, C, recurrence, size_h, size_p, size_n, size_t, D_stride_b, D_stride_t, D_stride_h,
-    A_stride_h, dO_stride_b, dO_stride_t, dO_stride_h, dO_stride_p, C_stride_b, C_stride_t,
-    C_stride_n, recurrence_stride_b, recurrence_stride_t, recurrence_stride_h, recurrence_stride_p,
-    recurrence_stride_n, BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
-    EVEN_P: tl.constexpr, EVEN_N: tl.constexpr, EVEN_T: tl.constexpr, STEP_N: tl.constexpr,
-    WIDE: tl.constexpr,
+    D, negated, dO, C, recurrence, size_h, size_p, size_n, size_t, D_stride_b, D_stride_t,
+    D_stride_h, negated_stride_h, dO_stride_b, dO_stride_t, dO_stride_h, dO_stride_p, C_stride_b,
+    C_stride_t, C_stride_n, recurrence_stride_b, recurrence_stride_t, recurrence_stride_h,
+    recurrence_stride_p, recurrence_stride_n, BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_T: tl.constexpr, EVEN_P: tl.constexpr, EVEN_N: tl.constexpr, EVEN_T: tl.constexpr,
+    STEP_N: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -135,14 +251,13 @@ def state_space_dual_gradient_recurrence(
 
     # where its tensors start
     D_base = D + b * D_stride_b + h * D_stride_h
-    A_base = A + h * A_stride_h
+    negated_base = negated + h * negated_stride_h
     dO_base = dO + b * dO_stride_b + h * dO_stride_h
     C_base = C + b * C_stride_b
     recurrence_base = recurrence + b * recurrence_stride_b + h * recurrence_stride_h
 
     # held by the group for the whole stream
-    A_tile = tl.load(A_base)
-    negated = tl.exp(A_tile.to(tl.float32)) * -1.0
+    negated_tile = tl.load(negated_base)
 
     # stream t
     recurrence_before = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
@@ -153,7 +268,7 @@ def state_space_dual_gradient_recurrence(
         top = tl.max(index_in, axis=0)
         D_t = tl.minimum(tl.maximum(size_t - t, 0), size_t - 1).to(INDEX)
         D_tile = tl.load(D_base + D_t * D_stride_t, mask=t_in, other=0.0)
-        p_2 = tl.exp(tl.log(1.0 + tl.exp(D_tile.to(tl.float32))) * negated)
+        p_2 = tl.exp(tl.log(1.0 + tl.exp(D_tile.to(tl.float32))) * negated_tile)
         index_in_2 = tl.where(t_in, t, 2147483647)
         low = tl.min(index_in_2, axis=0)
         difference = size_t - 1 - t
@@ -209,11 +324,12 @@ def linear_scan(a, b, axis: tl.constexpr):
 
 @triton.jit
 def state_space_dual_gradient_H(
-    D, A, X, B, H, size_h, size_p, size_n, size_t, D_stride_b, D_stride_t, D_stride_h, A_stride_h,
-    X_stride_b, X_stride_t, X_stride_h, X_stride_p, B_stride_b, B_stride_t, B_stride_n, H_stride_b,
-    H_stride_t, H_stride_h, H_stride_p, H_stride_n, BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_T: tl.constexpr, EVEN_P: tl.constexpr, EVEN_N: tl.constexpr, EVEN_T: tl.constexpr,
-    STEP_N: tl.constexpr, WIDE: tl.constexpr,
+    decay, step, X, B, H, size_h, size_p, size_n, size_t, decay_stride_b, decay_stride_t,
+    decay_stride_h, step_stride_b, step_stride_t, step_stride_h, X_stride_b, X_stride_t, X_stride_h,
+    X_stride_p, B_stride_b, B_stride_t, B_stride_n, H_stride_b, H_stride_t, H_stride_h, H_stride_p,
+    H_stride_n, BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
+    EVEN_P: tl.constexpr, EVEN_N: tl.constexpr, EVEN_T: tl.constexpr, STEP_N: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -241,15 +357,11 @@ def state_space_dual_gradient_H(
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
 
     # where its tensors start
-    D_base = D + b * D_stride_b + h * D_stride_h
-    A_base = A + h * A_stride_h
+    decay_base = decay + b * decay_stride_b + h * decay_stride_h
+    step_base = step + b * step_stride_b + h * step_stride_h
     X_base = X + b * X_stride_b + h * X_stride_h
     B_base = B + b * B_stride_b
     H_base = H + b * H_stride_b + h * H_stride_h
-
-    # held by the group for the whole stream
-    A_tile = tl.load(A_base)
-    negated = tl.exp(A_tile.to(tl.float32)) * -1.0
 
     # stream t
     H_before = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
@@ -258,11 +370,10 @@ def state_space_dual_gradient_H(
         t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
         index_in = tl.where(t_in, t, -2147483648)
         top = tl.max(index_in, axis=0)
-        D_tile = tl.load(D_base + t * D_stride_t, mask=t_in, other=0.0)
-        step = tl.log(1.0 + tl.exp(D_tile.to(tl.float32)))
-        decay = tl.exp(step * negated)
+        decay_tile = tl.load(decay_base + t * decay_stride_t, mask=t_in, other=0.0)
         index_in_2 = tl.where(t_in, t, 2147483647)
         low = tl.min(index_in_2, axis=0)
+        step_tile = tl.load(step_base + t * step_stride_t, mask=t_in, other=0.0)
         X_tile = tl.load(
             X_base + t[:, None] * X_stride_t + p[None, :] * X_stride_p,
             mask=t_in[:, None] & p_in[None, :],
@@ -274,14 +385,14 @@ def state_space_dual_gradient_H(
             other=0.0,
         )
         scaled = (
-            (step[:, None] * X_tile.to(tl.float32))[:, :, None]
+            (step_tile[:, None] * X_tile.to(tl.float32))[:, :, None]
             * B_tile.to(tl.float32)[:, None, :]
         )
         recurrence = linear_scan(
-            tl.broadcast_to(decay[:, None, None], [BLOCK_T, BLOCK_P, BLOCK_N]),
+            tl.broadcast_to(decay_tile[:, None, None], [BLOCK_T, BLOCK_P, BLOCK_N]),
             tl.where(
                 (t == low)[:, None, None],
-                scaled + H_before[None, :, :] * decay[:, None, None],
+                scaled + H_before[None, :, :] * decay_tile[:, None, None],
                 scaled,
             ),
             0,
@@ -305,121 +416,16 @@ def state_space_dual_gradient_H(
 
 
 @triton.jit
-def state_space_dual_gradient_scaled_scaled_2(
-    recurrence, H, D, A, scaled, scaled_2, size_t, size_b, size_h, size_p, size_n,
-    recurrence_stride_b, recurrence_stride_t, recurrence_stride_h, recurrence_stride_p,
-    recurrence_stride_n, H_stride_b, H_stride_t, H_stride_h, H_stride_p, H_stride_n, D_stride_b,
-    D_stride_t, D_stride_h, A_stride_h, scaled_stride_t, scaled_stride_b, scaled_stride_h,
-    scaled_2_stride_t, scaled_2_stride_b, scaled_2_stride_h, BLOCK_P: tl.constexpr,
-    BLOCK_N: tl.constexpr, EVEN_P: tl.constexpr, EVEN_N: tl.constexpr, STEP_N: tl.constexpr,
-    WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_n = size_n // STEP_N * STEP_N
-    recurrence_stride_b = recurrence_stride_b // STEP_N * STEP_N
-    recurrence_stride_t = recurrence_stride_t // STEP_N * STEP_N
-    recurrence_stride_h = recurrence_stride_h // STEP_N * STEP_N
-    recurrence_stride_p = recurrence_stride_p // STEP_N * STEP_N
-    H_stride_b = H_stride_b // STEP_N * STEP_N
-    H_stride_t = H_stride_t // STEP_N * STEP_N
-    H_stride_h = H_stride_h // STEP_N * STEP_N
-    H_stride_p = H_stride_p // STEP_N * STEP_N
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    h = pid % size_h
-    pid = pid // size_h
-    b = pid % size_b
-    pid = pid // size_b
-    t = pid
-    p_n_lane = tl.arange(0, BLOCK_P * BLOCK_N)
-    p = (p_n_lane // BLOCK_N).to(INDEX)
-    p_in = tl.full([BLOCK_P * BLOCK_N], True, tl.int1) if EVEN_P else p < size_p
-    n = (p_n_lane % BLOCK_N).to(INDEX)
-    n_in = tl.full([BLOCK_P * BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-
-    # where its tensors start
-    recurrence_base = recurrence + b * recurrence_stride_b + h * recurrence_stride_h
-    H_base = H + b * H_stride_b + h * H_stride_h
-    D_base = D + b * D_stride_b + t * D_stride_t + h * D_stride_h
-    A_base = A + h * A_stride_h
-    scaled_base = scaled + t * scaled_stride_t + b * scaled_stride_b + h * scaled_stride_h
-    scaled_2_base = scaled_2 + t * scaled_2_stride_t + b * scaled_2_stride_b + h * scaled_2_stride_h
-    recurrence_t = tl.minimum(tl.maximum(size_t - 1 - t, 0), size_t - 1).to(INDEX)
-    recurrence_tile = tl.load(
-        recurrence_base
-        + recurrence_t * recurrence_stride_t
-        + p * recurrence_stride_p
-        + n * recurrence_stride_n,
-        mask=p_in & n_in,
-        other=0.0,
-    )
-    H_t = tl.minimum(tl.maximum(t - 1, 0), size_t - 1).to(INDEX)
-    H_tile = tl.load(
-        H_base + H_t * H_stride_t + p * H_stride_p + n * H_stride_n,
-        mask=p_in & n_in,
-        other=0.0,
-    )
-    total3 = tl.sum(
-        tl.where(t == 0, 0.0, recurrence_tile.to(tl.float32) * H_tile.to(tl.float32)),
-        axis=0,
-    )
-    D_tile = tl.load(D_base)
-    step = tl.log(1.0 + tl.exp(D_tile.to(tl.float32)))
-    A_tile = tl.load(A_base)
-    p_2 = tl.exp(A_tile.to(tl.float32))
-    decay = tl.exp(step * (p_2 * -1.0))
-    scaled_3 = total3 * decay
-    tl.store(scaled_base, scaled_3 * step)
-    tl.store(scaled_2_base, scaled_3 * p_2)
-
-
-@triton.jit
-def state_space_dual_gradient_dA(
-    scaled, A, dA, size_t, size_b, scaled_stride_t, scaled_stride_b, scaled_stride_h, A_stride_h,
-    dA_stride_h, BLOCK_T: tl.constexpr, BLOCK_B: tl.constexpr, EVEN_T: tl.constexpr,
-    EVEN_B: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    h = pid
-    t_b_lane = tl.arange(0, BLOCK_T * BLOCK_B)
-    t = (t_b_lane // BLOCK_B).to(INDEX)
-    t_in = tl.full([BLOCK_T * BLOCK_B], True, tl.int1) if EVEN_T else t < size_t
-    b = (t_b_lane % BLOCK_B).to(INDEX)
-    b_in = tl.full([BLOCK_T * BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
-
-    # where its tensors start
-    scaled_base = scaled + h * scaled_stride_h
-    A_base = A + h * A_stride_h
-    dA_base = dA + h * dA_stride_h
-    scaled_tile = tl.load(
-        scaled_base + t * scaled_stride_t + b * scaled_stride_b,
-        mask=t_in & b_in,
-        other=0.0,
-    )
-    total4 = tl.sum(scaled_tile, axis=0)
-    A_tile = tl.load(A_base)
-    dA_2 = total4 * tl.exp(A_tile.to(tl.float32)) * -1.0
-    tl.store(dA_base, dA_2)
-
-
-@triton.jit
-def state_space_dual_gradient_dX_dD_dB_dC(
-    recurrence, D, X, dO, H, B, scaled_2, dX, dD, dB, dC, size_t, size_h, size_p, size_n,
-    recurrence_stride_b, recurrence_stride_t, recurrence_stride_h, recurrence_stride_p,
-    recurrence_stride_n, D_stride_b, D_stride_t, D_stride_h, X_stride_b, X_stride_t, X_stride_h,
-    X_stride_p, dO_stride_b, dO_stride_t, dO_stride_h, dO_stride_p, H_stride_b, H_stride_t,
-    H_stride_h, H_stride_p, H_stride_n, B_stride_b, B_stride_t, B_stride_n, scaled_2_stride_t,
-    scaled_2_stride_b, scaled_2_stride_h, dX_stride_b, dX_stride_t, dX_stride_h, dX_stride_p,
-    dD_stride_b, dD_stride_t, dD_stride_h, dB_stride_b, dB_stride_t, dB_stride_n, dC_stride_b,
-    dC_stride_t, dC_stride_n, BLOCK_H: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr,
-    EVEN_H: tl.constexpr, EVEN_P: tl.constexpr, EVEN_N: tl.constexpr, STEP_N: tl.constexpr,
-    WIDE: tl.constexpr,
+def state_space_dual_gradient_dX_scaled_3_dA_parts(
+    recurrence, H, decay, step, B, A, dX, scaled_3, total4_part, size_t_part32, size_h, size_t,
+    size_b, size_p, size_n, recurrence_stride_b, recurrence_stride_t, recurrence_stride_h,
+    recurrence_stride_p, recurrence_stride_n, H_stride_b, H_stride_t, H_stride_h, H_stride_p,
+    H_stride_n, decay_stride_b, decay_stride_t, decay_stride_h, step_stride_b, step_stride_t,
+    step_stride_h, B_stride_b, B_stride_t, B_stride_n, A_stride_h, dX_stride_b, dX_stride_t,
+    dX_stride_h, dX_stride_p, scaled_3_stride_t, scaled_3_stride_b, scaled_3_stride_h,
+    total4_part_stride_t_part32, total4_part_stride_h, BLOCK_B: tl.constexpr, BLOCK_P: tl.constexpr,
+    BLOCK_N: tl.constexpr, EVEN_B: tl.constexpr, EVEN_P: tl.constexpr, EVEN_N: tl.constexpr,
+    STEP_N: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -435,10 +441,163 @@ def state_space_dual_gradient_dX_dD_dB_dC(
     H_stride_p = H_stride_p // STEP_N * STEP_N
     B_stride_b = B_stride_b // STEP_N * STEP_N
     B_stride_t = B_stride_t // STEP_N * STEP_N
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    h = pid % size_h
+    pid = pid // size_h
+    t_part32 = pid
+    b = tl.arange(0, BLOCK_B).to(INDEX)
+    b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
+    p = tl.arange(0, BLOCK_P).to(INDEX)
+    p_in = tl.full([BLOCK_P], True, tl.int1) if EVEN_P else p < size_p
+    n = tl.arange(0, BLOCK_N).to(INDEX)
+    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+
+    # where its tensors start
+    recurrence_base = recurrence + h * recurrence_stride_h
+    H_base = H + h * H_stride_h
+    decay_base = decay + h * decay_stride_h
+    step_base = step + h * step_stride_h
+    A_base = A + h * A_stride_h
+    dX_base = dX + h * dX_stride_h
+    scaled_3_base = scaled_3 + h * scaled_3_stride_h
+    total4_part_base = (
+        total4_part
+        + t_part32 * total4_part_stride_t_part32
+        + h * total4_part_stride_h
+    )
+
+    # held by the group for the whole stream
+    A_tile = tl.load(A_base)
+    p_2 = tl.exp(A_tile.to(tl.float32))
+
+    # stream t
+    total4 = 0.0
+    t_share = tl.cdiv(size_t, size_t_part32)
+    t_first = t_part32 * t_share
+    t_end = tl.minimum(t_first + t_share, size_t)
+    for t_start in tl.range(t_first, t_end):
+        t = tl.cast(t_start, INDEX)
+        recurrence_t = tl.minimum(tl.maximum(size_t - 1 - t, 0), size_t - 1).to(INDEX)
+        recurrence_tile = tl.load(
+            recurrence_base
+            + b[:, None, None] * recurrence_stride_b
+            + recurrence_t * recurrence_stride_t
+            + p[None, :, None] * recurrence_stride_p
+            + n[None, None, :] * recurrence_stride_n,
+            mask=b_in[:, None, None] & p_in[None, :, None] & n_in[None, None, :],
+            other=0.0,
+        )
+        H_t = tl.minimum(tl.maximum(t - 1, 0), size_t - 1).to(INDEX)
+        H_tile = tl.load(
+            H_base
+            + b[:, None, None] * H_stride_b
+            + H_t * H_stride_t
+            + p[None, :, None] * H_stride_p
+            + n[None, None, :] * H_stride_n,
+            mask=b_in[:, None, None] & p_in[None, :, None] & n_in[None, None, :],
+            other=0.0,
+        )
+        total3 = tl.sum(
+            tl.sum(
+                tl.where(t == 0, 0.0, recurrence_tile.to(tl.float32) * H_tile.to(tl.float32)),
+                axis=2,
+            ),
+            axis=1,
+        )
+        decay_tile = tl.load(
+            decay_base + b * decay_stride_b + t * decay_stride_t,
+            mask=b_in,
+            other=0.0,
+        )
+        step_tile = tl.load(step_base + b * step_stride_b + t * step_stride_t, mask=b_in, other=0.0)
+        total4_2 = tl.sum(total3 * decay_tile * step_tile, axis=0)
+        total4 = total4 + total4_2
+        B_tile = tl.load(
+            B + b[:, None] * B_stride_b + t * B_stride_t + n[None, :] * B_stride_n,
+            mask=b_in[:, None] & n_in[None, :],
+            other=0.0,
+        )
+        total = tl.sum(recurrence_tile.to(tl.float32) * B_tile.to(tl.float32)[:, None, :], axis=2)
+        dX_2 = total * step_tile[:, None]
+        tl.store(
+            dX_base + b[:, None] * dX_stride_b + t * dX_stride_t + p[None, :] * dX_stride_p,
+            dX_2,
+            mask=b_in[:, None] & p_in[None, :],
+        )
+        tl.store(
+            scaled_3_base + t * scaled_3_stride_t + b * scaled_3_stride_b,
+            total3 * decay_tile * p_2,
+            mask=b_in,
+        )
+
+    # tail
+    tl.store(total4_part_base, total4)
+
+
+@triton.jit
+def state_space_dual_gradient_dX_scaled_3_dA_merge(
+    total4_part, A, dA, size_t_part32, total4_part_stride_t_part32, total4_part_stride_h,
+    A_stride_h, dA_stride_h, BLOCK_T_PART32: tl.constexpr, EVEN_T_PART32: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    h = pid
+
+    # where its tensors start
+    total4_part_base = total4_part + h * total4_part_stride_h
+    A_base = A + h * A_stride_h
+    dA_base = dA + h * dA_stride_h
+
+    # stream t_part32
+    total4 = 0.0
+    for t_part32_start in tl.range(0, size_t_part32, BLOCK_T_PART32):
+        t_part32 = t_part32_start + tl.arange(0, BLOCK_T_PART32).to(INDEX)
+        t_part32_in = (
+            tl.full([BLOCK_T_PART32], True, tl.int1)
+            if EVEN_T_PART32
+            else (t_part32 < size_t_part32)
+        )
+        total4_part_tile = tl.load(
+            total4_part_base + t_part32 * total4_part_stride_t_part32,
+            mask=t_part32_in,
+            other=0.0,
+        )
+        total = tl.sum(total4_part_tile, axis=0)
+        total4 = total4 + total
+
+    # tail
+    A_tile = tl.load(A_base)
+    tl.store(dA_base, total4 * tl.exp(A_tile.to(tl.float32)) * -1.0)
+
+
+@triton.jit
+def state_space_dual_gradient_dD_dB(
+    recurrence, step, X, B, scaled_3, D, dD, dB, size_t, size_h, size_p, size_n,
+    recurrence_stride_b, recurrence_stride_t, recurrence_stride_h, recurrence_stride_p,
+    recurrence_stride_n, step_stride_b, step_stride_t, step_stride_h, X_stride_b, X_stride_t,
+    X_stride_h, X_stride_p, B_stride_b, B_stride_t, B_stride_n, scaled_3_stride_t,
+    scaled_3_stride_b, scaled_3_stride_h, D_stride_b, D_stride_t, D_stride_h, dD_stride_b,
+    dD_stride_t, dD_stride_h, dB_stride_b, dB_stride_t, dB_stride_n, BLOCK_H: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, EVEN_H: tl.constexpr, EVEN_P: tl.constexpr,
+    EVEN_N: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_n = size_n // STEP_N * STEP_N
+    recurrence_stride_b = recurrence_stride_b // STEP_N * STEP_N
+    recurrence_stride_t = recurrence_stride_t // STEP_N * STEP_N
+    recurrence_stride_h = recurrence_stride_h // STEP_N * STEP_N
+    recurrence_stride_p = recurrence_stride_p // STEP_N * STEP_N
+    B_stride_b = B_stride_b // STEP_N * STEP_N
+    B_stride_t = B_stride_t // STEP_N * STEP_N
     dB_stride_b = dB_stride_b // STEP_N * STEP_N
     dB_stride_t = dB_stride_t // STEP_N * STEP_N
-    dC_stride_b = dC_stride_b // STEP_N * STEP_N
-    dC_stride_t = dC_stride_t // STEP_N * STEP_N
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
@@ -452,16 +611,13 @@ def state_space_dual_gradient_dX_dD_dB_dC(
 
     # where its tensors start
     recurrence_base = recurrence + b * recurrence_stride_b
-    D_base = D + b * D_stride_b + t * D_stride_t
+    step_base = step + b * step_stride_b + t * step_stride_t
     X_base = X + b * X_stride_b + t * X_stride_t
-    dO_base = dO + b * dO_stride_b + t * dO_stride_t
-    H_base = H + b * H_stride_b + t * H_stride_t
     B_base = B + b * B_stride_b + t * B_stride_t
-    scaled_2_base = scaled_2 + t * scaled_2_stride_t + b * scaled_2_stride_b
-    dX_base = dX + b * dX_stride_b + t * dX_stride_t
+    scaled_3_base = scaled_3 + t * scaled_3_stride_t + b * scaled_3_stride_b
+    D_base = D + b * D_stride_b + t * D_stride_t
     dD_base = dD + b * dD_stride_b + t * dD_stride_t
     dB_base = dB + b * dB_stride_b + t * dB_stride_t
-    dC_base = dC + b * dC_stride_b + t * dC_stride_t
 
     # held by the group for the whole stream
     difference = size_t - 1 - t
@@ -469,7 +625,6 @@ def state_space_dual_gradient_dX_dD_dB_dC(
 
     # stream h
     dB_acc = tl.zeros([BLOCK_N], tl.float32)
-    dC_acc = tl.zeros([BLOCK_N], tl.float32)
     for h_start in tl.range(0, size_h, BLOCK_H):
         h = h_start + tl.arange(0, BLOCK_H).to(INDEX)
         h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
@@ -483,10 +638,7 @@ def state_space_dual_gradient_dX_dD_dB_dC(
             mask=h_in[:, None, None] & p_in[None, :, None] & n_in[None, None, :],
             other=0.0,
         )
-        D_tile = tl.load(D_base + h * D_stride_h, mask=h_in, other=0.0)
-        p_2 = tl.exp(D_tile.to(tl.float32))
-        shifted = 1.0 + p_2
-        step = tl.log(shifted)
+        step_tile = tl.load(step_base + h * step_stride_h, mask=h_in, other=0.0)
         X_tile = tl.load(
             X_base + h[:, None] * X_stride_h + p[None, :] * X_stride_p,
             mask=h_in[:, None] & p_in[None, :],
@@ -495,13 +647,69 @@ def state_space_dual_gradient_dX_dD_dB_dC(
         dB_2 = tl.sum(
             tl.sum(
                 recurrence_tile.to(tl.float32)
-                * step[:, None, None]
+                * step_tile[:, None, None]
                 * X_tile.to(tl.float32)[:, :, None],
                 axis=1,
             ),
             axis=0,
         )
         dB_acc = dB_acc + dB_2
+        recurrence_X = tl.sum(
+            recurrence_tile.to(tl.float32) * X_tile.to(tl.float32)[:, :, None],
+            axis=1,
+        )
+        total2 = tl.sum(recurrence_X * B_tile.to(tl.float32)[None, :], axis=1)
+        scaled_3_tile = tl.load(scaled_3_base + h * scaled_3_stride_h, mask=h_in, other=0.0)
+        D_tile = tl.load(D_base + h * D_stride_h, mask=h_in, other=0.0)
+        p_2 = tl.exp(D_tile.to(tl.float32))
+        dD_2 = (total2 - scaled_3_tile) * (1.0 / (1.0 + p_2)) * p_2
+        tl.store(dD_base + h * dD_stride_h, dD_2, mask=h_in)
+
+    # tail
+    tl.store(dB_base + n * dB_stride_n, dB_acc, mask=n_in)
+
+
+@triton.jit
+def state_space_dual_gradient_dC(
+    dO, H, dC, size_t, size_n, size_p, size_h, dO_stride_b, dO_stride_t, dO_stride_h, dO_stride_p,
+    H_stride_b, H_stride_t, H_stride_h, H_stride_p, H_stride_n, dC_stride_b, dC_stride_t,
+    dC_stride_n, BLOCK_N: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_H: tl.constexpr,
+    EVEN_N: tl.constexpr, EVEN_P: tl.constexpr, EVEN_H: tl.constexpr, STEP_N: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_n = size_n // STEP_N * STEP_N
+    H_stride_b = H_stride_b // STEP_N * STEP_N
+    H_stride_t = H_stride_t // STEP_N * STEP_N
+    H_stride_h = H_stride_h // STEP_N * STEP_N
+    H_stride_p = H_stride_p // STEP_N * STEP_N
+    dC_stride_b = dC_stride_b // STEP_N * STEP_N
+    dC_stride_t = dC_stride_t // STEP_N * STEP_N
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    n_id = pid % tl.cdiv(size_n, BLOCK_N)
+    pid = pid // tl.cdiv(size_n, BLOCK_N)
+    t = pid % size_t
+    pid = pid // size_t
+    b = pid
+    h = tl.arange(0, BLOCK_H).to(INDEX)
+    h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
+    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
+    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+
+    # where its tensors start
+    dO_base = dO + b * dO_stride_b + t * dO_stride_t
+    H_base = H + b * H_stride_b + t * H_stride_t
+    dC_base = dC + b * dC_stride_b + t * dC_stride_t
+
+    # stream p
+    dC_acc = tl.zeros([BLOCK_N], tl.float32)
+    for p_start in tl.range(0, size_p, BLOCK_P):
+        p = p_start + tl.arange(0, BLOCK_P).to(INDEX)
+        p_in = tl.full([BLOCK_P], True, tl.int1) if EVEN_P else p < size_p
         dO_tile = tl.load(
             dO_base + h[:, None] * dO_stride_h + p[None, :] * dO_stride_p,
             mask=h_in[:, None] & p_in[None, :],
@@ -520,23 +728,8 @@ def state_space_dual_gradient_dX_dD_dB_dC(
             axis=0,
         )
         dC_acc = dC_acc + dC_2
-        total = tl.sum(
-            B_tile.to(tl.float32)[None, None, :] * recurrence_tile.to(tl.float32),
-            axis=2,
-        )
-        dX_2 = total * step[:, None]
-        tl.store(
-            dX_base + h[:, None] * dX_stride_h + p[None, :] * dX_stride_p,
-            dX_2,
-            mask=h_in[:, None] & p_in[None, :],
-        )
-        total2 = tl.sum(total * X_tile.to(tl.float32), axis=1)
-        scaled_2_tile = tl.load(scaled_2_base + h * scaled_2_stride_h, mask=h_in, other=0.0)
-        dD_2 = (total2 - scaled_2_tile) * (1.0 / shifted) * p_2
-        tl.store(dD_base + h * dD_stride_h, dD_2, mask=h_in)
 
     # tail
-    tl.store(dB_base + n * dB_stride_n, dB_acc, mask=n_in)
     tl.store(dC_base + n * dC_stride_n, dC_acc, mask=n_in)
 
 
@@ -569,121 +762,172 @@ def run(X, D, A, B, C, dO):
         raise ValueError(f"C is {tuple(C.shape)}, not {(b, t, n)}")
     if dO.shape != (b, t, h, p):
         raise ValueError(f"dO is {tuple(dO.shape)}, not {(b, t, h, p)}")
+    if b > 4:
+        raise ValueError(f"tiles hold up to 4 of b, not {b}")
     if p > 64:
         raise ValueError(f"tiles hold up to 64 of p, not {p}")
     if n > 64:
         raise ValueError(f"tiles hold up to 64 of n, not {n}")
-    if t > 2048:
-        raise ValueError(f"tiles hold up to 2048 of t, not {t}")
-    if b > 4:
-        raise ValueError(f"tiles hold up to 4 of b, not {b}")
+    if h > 32:
+        raise ValueError(f"tiles hold up to 32 of h, not {h}")
+    negated = torch.empty((h,), dtype=torch.float32, device=X.device)
+    step = torch.empty((b, t, h), dtype=torch.float32, device=X.device)
+    decay = torch.empty((b, t, h), dtype=torch.float32, device=X.device)
     recurrence = torch.empty((b, t, h, p, n), dtype=torch.bfloat16, device=X.device)
     H = torch.empty((b, t, h, p, n), dtype=torch.bfloat16, device=X.device)
-    scaled = torch.empty((t, b, h), dtype=torch.float32, device=X.device)
-    scaled_2 = torch.empty((t, b, h), dtype=torch.float32, device=X.device)
-    dA = torch.empty((h,), dtype=torch.bfloat16, device=X.device)
     dX = torch.empty((b, t, h, p), dtype=torch.bfloat16, device=X.device)
+    scaled_3 = torch.empty((t, b, h), dtype=torch.float32, device=X.device)
+    dA_total4_part = torch.empty((32, h), dtype=torch.float32, device=X.device)
+    dA = torch.empty((h,), dtype=torch.bfloat16, device=X.device)
     dD = torch.empty((b, t, h), dtype=torch.bfloat16, device=X.device)
     dB = torch.empty((b, t, n), dtype=torch.bfloat16, device=X.device)
     dC = torch.empty((b, t, n), dtype=torch.bfloat16, device=X.device)
 
+    WIDE = max(_reach((h,), A.stride(), (32,)), _reach((h,), negated.stride(), (32,))) >= 2**31
+    GRID = (triton.cdiv(h, 32),)
+    state_space_dual_gradient_negated[GRID](
+        A, negated,
+        h,
+        *A.stride(), *negated.stride(),
+        BLOCK_H=32,
+        EVEN_H=h % 32 == 0,
+        STEP_H=_step(h, A.stride(), negated.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((b, t, h), D.stride(), (2, 256, 4)),
+        _reach((h,), negated.stride(), (4,)),
+        _reach((b, t, h), step.stride(), (2, 256, 4)),
+        _reach((b, t, h), decay.stride(), (2, 256, 4)),
+    ) >= 2**31
+    GRID = (triton.cdiv(b, 2) * triton.cdiv(t, 256) * triton.cdiv(h, 4),)
+    state_space_dual_gradient_step_decay[GRID](
+        D, negated, step, decay,
+        b, t, h,
+        *D.stride(), *negated.stride(), *step.stride(), *decay.stride(),
+        BLOCK_B=2, BLOCK_T=256, BLOCK_H=4,
+        EVEN_B=b % 2 == 0, EVEN_T=t % 256 == 0, EVEN_H=h % 4 == 0,
+        STEP_H=_step(h, D.stride(), negated.stride(), step.stride(), decay.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
     WIDE = max(
         _reach((b, t, h), D.stride(), (1, 32, 1)),
-        _reach((h,), A.stride(), (1,)),
-        _reach((b, t, h, p), dO.stride(), (1, 32, 1, 8)),
-        _reach((b, t, n), C.stride(), (1, 32, 64)),
-        _reach((b, t, h, p, n), recurrence.stride(), (1, 32, 1, 8, 64)),
+        _reach((h,), negated.stride(), (1,)),
+        _reach((b, t, h, p), dO.stride(), (1, 32, 1, 16)),
+        _reach((b, t, n), C.stride(), (1, 32, 32)),
+        _reach((b, t, h, p, n), recurrence.stride(), (1, 32, 1, 16, 32)),
     ) >= 2**31
-    GRID = (b * h * triton.cdiv(p, 8) * triton.cdiv(n, 64),)
+    GRID = (b * h * triton.cdiv(p, 16) * triton.cdiv(n, 32),)
     state_space_dual_gradient_recurrence[GRID](
-        D, A, dO, C, recurrence,
+        D, negated, dO, C, recurrence,
         h, p, n, t,
-        *D.stride(), *A.stride(), *dO.stride(), *C.stride(), *recurrence.stride(),
-        BLOCK_P=8, BLOCK_N=64, BLOCK_T=32,
-        EVEN_P=p % 8 == 0, EVEN_N=n % 64 == 0, EVEN_T=t % 32 == 0,
+        *D.stride(), *negated.stride(), *dO.stride(), *C.stride(), *recurrence.stride(),
+        BLOCK_P=16, BLOCK_N=32, BLOCK_T=32,
+        EVEN_P=p % 16 == 0, EVEN_N=n % 32 == 0, EVEN_T=t % 32 == 0,
         STEP_N=_step(n, C.stride(), recurrence.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, t, h), D.stride(), (1, 32, 1)),
-        _reach((h,), A.stride(), (1,)),
+        _reach((b, t, h), decay.stride(), (1, 32, 1)),
+        _reach((b, t, h), step.stride(), (1, 32, 1)),
         _reach((b, t, h, p), X.stride(), (1, 32, 1, 8)),
-        _reach((b, t, n), B.stride(), (1, 32, 64)),
-        _reach((b, t, h, p, n), H.stride(), (1, 32, 1, 8, 64)),
+        _reach((b, t, n), B.stride(), (1, 32, 16)),
+        _reach((b, t, h, p, n), H.stride(), (1, 32, 1, 8, 16)),
     ) >= 2**31
-    GRID = (b * h * triton.cdiv(p, 8) * triton.cdiv(n, 64),)
+    GRID = (b * h * triton.cdiv(p, 8) * triton.cdiv(n, 16),)
     state_space_dual_gradient_H[GRID](
-        D, A, X, B, H,
+        decay, step, X, B, H,
         h, p, n, t,
-        *D.stride(), *A.stride(), *X.stride(), *B.stride(), *H.stride(),
-        BLOCK_P=8, BLOCK_N=64, BLOCK_T=32,
-        EVEN_P=p % 8 == 0, EVEN_N=n % 64 == 0, EVEN_T=t % 32 == 0,
+        *decay.stride(), *step.stride(), *X.stride(), *B.stride(), *H.stride(),
+        BLOCK_P=8, BLOCK_N=16, BLOCK_T=32,
+        EVEN_P=p % 8 == 0, EVEN_N=n % 16 == 0, EVEN_T=t % 32 == 0,
         STEP_N=_step(n, B.stride(), H.stride()),
-        WIDE=WIDE,
-        num_warps=8, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((b, t, h, p, n), recurrence.stride(), (1, 1, 1, 64, 64)),
-        _reach((b, t, h, p, n), H.stride(), (1, 1, 1, 64, 64)),
-        _reach((b, t, h), D.stride(), (1, 1, 1)),
-        _reach((h,), A.stride(), (1,)),
-        _reach((t, b, h), scaled.stride(), (1, 1, 1)),
-        _reach((t, b, h), scaled_2.stride(), (1, 1, 1)),
-    ) >= 2**31
-    GRID = (t * b * h,)
-    state_space_dual_gradient_scaled_scaled_2[GRID](
-        recurrence, H, D, A, scaled, scaled_2,
-        t, b, h, p, n,
-        *recurrence.stride(), *H.stride(), *D.stride(), *A.stride(), *scaled.stride(),
-        *scaled_2.stride(),
-        BLOCK_P=64, BLOCK_N=64,
-        EVEN_P=p == 64, EVEN_N=n == 64,
-        STEP_N=_step(n, recurrence.stride(), H.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((t, b, h), scaled.stride(), (2048, 4, 1)),
+        _reach((b, t, h, p, n), recurrence.stride(), (4, 1, 1, 64, 64)),
+        _reach((b, t, h, p, n), H.stride(), (4, 1, 1, 64, 64)),
+        _reach((b, t, h), decay.stride(), (4, 1, 1)),
+        _reach((b, t, h), step.stride(), (4, 1, 1)),
+        _reach((b, t, n), B.stride(), (4, 1, 64)),
         _reach((h,), A.stride(), (1,)),
-        _reach((h,), dA.stride(), (1,)),
+        _reach((b, t, h, p), dX.stride(), (4, 1, 1, 64)),
+        _reach((t, b, h), scaled_3.stride(), (1, 4, 1)),
+        _reach((32, h), dA_total4_part.stride(), (1, 1)),
     ) >= 2**31
-    GRID = (h,)
-    state_space_dual_gradient_dA[GRID](
-        scaled, A, dA,
-        t, b,
-        *scaled.stride(), *A.stride(), *dA.stride(),
-        BLOCK_T=2048, BLOCK_B=4,
-        EVEN_T=t == 2048, EVEN_B=b == 4,
+    GRID = (32 * h,)
+    state_space_dual_gradient_dX_scaled_3_dA_parts[GRID](
+        recurrence, H, decay, step, B, A, dX, scaled_3, dA_total4_part,
+        32, h, t, b, p, n,
+        *recurrence.stride(), *H.stride(), *decay.stride(), *step.stride(), *B.stride(),
+        *A.stride(), *dX.stride(), *scaled_3.stride(), *dA_total4_part.stride(),
+        BLOCK_B=4, BLOCK_P=64, BLOCK_N=64,
+        EVEN_B=b == 4, EVEN_P=p == 64, EVEN_N=n == 64,
+        STEP_N=_step(n, recurrence.stride(), H.stride(), B.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
+        _reach((32, h), dA_total4_part.stride(), (32, 1)),
+        _reach((h,), A.stride(), (1,)),
+        _reach((h,), dA.stride(), (1,)),
+    ) >= 2**31
+    GRID = (h,)
+    state_space_dual_gradient_dX_scaled_3_dA_merge[GRID](
+        dA_total4_part, A, dA,
+        32,
+        *dA_total4_part.stride(), *A.stride(), *dA.stride(),
+        BLOCK_T_PART32=32,
+        EVEN_T_PART32=True,
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
         _reach((b, t, h, p, n), recurrence.stride(), (1, 1, 2, 64, 64)),
-        _reach((b, t, h), D.stride(), (1, 1, 2)),
+        _reach((b, t, h), step.stride(), (1, 1, 2)),
         _reach((b, t, h, p), X.stride(), (1, 1, 2, 64)),
-        _reach((b, t, h, p), dO.stride(), (1, 1, 2, 64)),
-        _reach((b, t, h, p, n), H.stride(), (1, 1, 2, 64, 64)),
         _reach((b, t, n), B.stride(), (1, 1, 64)),
-        _reach((t, b, h), scaled_2.stride(), (1, 1, 2)),
-        _reach((b, t, h, p), dX.stride(), (1, 1, 2, 64)),
+        _reach((t, b, h), scaled_3.stride(), (1, 1, 2)),
+        _reach((b, t, h), D.stride(), (1, 1, 2)),
         _reach((b, t, h), dD.stride(), (1, 1, 2)),
         _reach((b, t, n), dB.stride(), (1, 1, 64)),
-        _reach((b, t, n), dC.stride(), (1, 1, 64)),
     ) >= 2**31
     GRID = (b * t,)
-    state_space_dual_gradient_dX_dD_dB_dC[GRID](
-        recurrence, D, X, dO, H, B, scaled_2, dX, dD, dB, dC,
+    state_space_dual_gradient_dD_dB[GRID](
+        recurrence, step, X, B, scaled_3, D, dD, dB,
         t, h, p, n,
-        *recurrence.stride(), *D.stride(), *X.stride(), *dO.stride(), *H.stride(), *B.stride(),
-        *scaled_2.stride(), *dX.stride(), *dD.stride(), *dB.stride(), *dC.stride(),
+        *recurrence.stride(), *step.stride(), *X.stride(), *B.stride(), *scaled_3.stride(),
+        *D.stride(), *dD.stride(), *dB.stride(),
         BLOCK_H=2, BLOCK_P=64, BLOCK_N=64,
         EVEN_H=h % 2 == 0, EVEN_P=p == 64, EVEN_N=n == 64,
-        STEP_N=_step(n, recurrence.stride(), H.stride(), B.stride(), dB.stride(), dC.stride()),
+        STEP_N=_step(n, recurrence.stride(), B.stride(), dB.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((b, t, h, p), dO.stride(), (1, 1, 32, 32)),
+        _reach((b, t, h, p, n), H.stride(), (1, 1, 32, 32, 16)),
+        _reach((b, t, n), dC.stride(), (1, 1, 16)),
+    ) >= 2**31
+    GRID = (b * t * triton.cdiv(n, 16),)
+    state_space_dual_gradient_dC[GRID](
+        dO, H, dC,
+        t, n, p, h,
+        *dO.stride(), *H.stride(), *dC.stride(),
+        BLOCK_N=16, BLOCK_P=32, BLOCK_H=32,
+        EVEN_N=n % 16 == 0, EVEN_P=p % 32 == 0, EVEN_H=h == 32,
+        STEP_N=_step(n, H.stride(), dC.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )

@@ -8,19 +8,19 @@ tensor_train_gradient:
   bound the search: after the work of 14,000 settings, further kernels were tried in 2
       labellings and in the most parts
   bound the search: after the work of 21,000 settings, no other orders, points or terms were
-      tried
-  bound the search: after the work of 24,065 settings, no other orders, points or terms were
-      tried
-  bound the search: after the work of 27,140 settings, no other orders, points or terms were
-      tried
-  bound the search: after the work of 30,473 settings, no other orders, points or terms were
-      tried
-  bound the search: after the work of 33,551 settings, no other orders, points or terms were
-      tried
-  bound the search: after the work of 36,611 settings, no other orders, points or terms were
-      tried
-  refactor A_Y_B_Z_C: sum(A * Y * B * Z * C, over a j b k) = sum(sum(A * sum(B * C, over b),
-      over a) * Y * Z, over j k)
+      tried, but in quick cuts
+  bound the search: after the work of 24,040 settings, no other orders, points or terms were
+      tried, but in quick cuts
+  bound the search: after the work of 27,044 settings, no other orders, points or terms were
+      tried, but in quick cuts
+  bound the search: after the work of 30,079 settings, no other orders, points or terms were
+      tried, but in quick cuts
+  bound the search: after the work of 33,100 settings, no other orders, points or terms were
+      tried, but in quick cuts
+  bound the search: after the work of 36,279 settings, no other orders, points or terms were
+      tried, but in quick cuts
+  refactor A_Y_B_Z_C: sum(A * Y * B * Z * C, over a j b k) = sum(sum(sum(A * B, over a) * C,
+      over b) * Y * Z, over j k)
   refactor X_A_B_Z_C: sum(X * A * B * Z * C, over i a b k) = sum(X * sum(A * sum(B * C, over b),
       over a) * Z, over i k)
   refactor X_A_Y_B_C: sum(X * A * Y * B * C, over i a j b) = sum(X * sum(A * sum(B * C, over b),
@@ -31,20 +31,26 @@ tensor_train_gradient:
       A, over i) * C, over k)
   refactor dC: sum(dO * X * A * Y * B * Z, over n i a j) = sum(sum(dO * X * Y * Z, over n) *
       sum(A * B, over a), over i j)
-  materialise B_C [a j k]
+  materialise A_B [i j b]
   materialise total [i j k]
+  materialise B_C [a j k]
+  materialise total_2 [i j k]
   materialise scaled [n i j]
   materialise dO_X_Y_Z_dO_X_Y_Z_part [n_part16 i j k] in fp32
   materialise dO_X_Y_Z [i j k]
-tensor_train_gradient_B_C_total:
+tensor_train_gradient_A_B:
+  group i
+  group j
+  group b
+  tile i = 16
+  tile j = 1
+  tile b = 16
+tensor_train_gradient_total_B_C_total_2:
+  stream i
   group j
   group k
   tile j = 1
   tile k = 16
-tensor_train_gradient_dX_dY_dZ:
-  stream i
-  group n
-  tile n = 32
   tile i = 32
 tensor_train_gradient_scaled:
   group n
@@ -82,19 +88,23 @@ tensor_train_gradient_dC:
   group k
   tile b = 16
   tile k = 32
+tensor_train_gradient_dX_dY_dZ:
+  stream i
+  group n
+  tile n = 32
+  tile i = 32
 
-tensor_train_gradient_B_C_total, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = a*b*j*k/g_k + a*j*k + a*i*j*k/(g_j*g_k) + b*j*k/g_j + i*j*k
-  M = Max(a*g_j*g_k + a*i, a*g_j*g_k + g_j*g_k*i, a*b*g_j + a*i + b*g_k)
-  bound = 2*a**(3/2)*b*i*j*k*sqrt(a*b**2 + 2*a*(M - 2*a*i) + i*(M - 2*a*i))/(M - 2*a*i)**2 +
-      2*sqrt(a)*b*j*k*sqrt(a*b**2 + 2*a*(M - 2*a*i) + i*(M - 2*a*i))/(M - 2*a*i) +
-      2*a**2*b**2*i*j*k/(M - 2*a*i)**2 + 2*a**2*i*j*k/(M - 2*a*i) + 2*a*b**2*j*k/(M - 2*a*i) +
-      a*i**2*j*k/(M - 2*a*i) + a*j*k + i*j*k
+tensor_train_gradient_A_B, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = a*b*i*j/g_i + a*b*i*j/(g_b*g_j) + b*i*j
+  M = Max(g_b*g_i*g_j, a*g_b*g_j + a*g_i)
+  bound = b*i*j + 2*a**2*b*i*j/M + 2*a*b*i*j*sqrt(M + a**2)/M
 
-tensor_train_gradient_dX_dY_dZ, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 2*i*n + 2*j*n + 2*k*n + n + i*j*k*n/g_n
-  M = 2*g_n*j + 2*g_n*k + 2*g_n*s_i + g_n + j*k*s_i
-  bound = 2*i*n + 2*j*n + 2*k*n + n + 2*i*j**2*k*n/M + 2*i*j*k**2*n/M + i*j*k*n/M
+tensor_train_gradient_total_B_C_total_2, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = a*b*j*k/g_k + a*j*k + a*i*j*k/(g_j*g_k) + b*i*j*k/g_k + b*j*k/g_j + 2*i*j*k
+  M = a*b*g_j + a*g_j*g_k + a*s_i + b*g_j*s_i + b*g_k + 2*g_j*g_k*s_i
+  bound = a*j*k + 2*i*j*k + a**2*i*j*k/M + 2*a*b**2*j*k/M + b**2*i*j*k/M +
+      2*sqrt(a)*b*j*k*sqrt(M + b**2)*sqrt(M + a*i)*sqrt(M*a + M*i + a**2*i)/M**2 +
+      2*a**2*b**2*i*j*k/M**2
 
 tensor_train_gradient_scaled, in values and axis sizes (g: group, s: chunk, M: memory):
   H = i*j*n + i*j*n/g_j + i*j*n/g_i + i*j*n/(g_i*g_j)
@@ -117,9 +127,14 @@ tensor_train_gradient_dA_dB, in values and axis sizes (g: group, s: chunk, M: me
   bound = 2*a*b*i*k/(M - b*k) + a*b*j + 2*a*i**2*j*k/(M - b*k) + 2*a*i + a*j*k
 
 tensor_train_gradient_dC, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = a*b*j*k/g_k + a*b*i*k/(g_b*g_k) + b*k + b*i*j*k/g_b
-  M = Max(g_b*g_k, g_b*i*j + g_k*i*j, a*g_b*j + a*i + g_k*i*j)
-  bound = 4*a**2*b*i**2*j**2*k/(M - a*i)**2 + 4*a*b*i*j**2*k/(M - a*i) + b*k
+  H = b*k + b*i*j*k/g_k + b*i*j*k/g_b
+  M = Max(g_b*g_k, g_b*i*j + g_k*i*j)
+  bound = b*k + 2*b*i**2*j**2*k/M + 2*b*i*j*k*sqrt(M + i**2*j**2)/M
+
+tensor_train_gradient_dX_dY_dZ, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 2*i*n + 2*j*n + 2*k*n + n + 2*i*j*k*n/g_n
+  M = 2*g_n*j + 2*g_n*k + 2*g_n*s_i + g_n + 2*j*k*s_i
+  bound = 2*i*n + 2*j*n + 2*k*n + n + 4*i*j**2*k*n/M + 4*i*j*k**2*n/M + 2*i*j*k*n/M
 """
 
 import math
@@ -131,26 +146,84 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
-def tensor_train_gradient_B_C_total(
-    B, C, A, B_C, total, size_k, size_a, size_b, size_i, B_stride_a, B_stride_j, B_stride_b,
-    C_stride_b, C_stride_k, A_stride_i, A_stride_a, B_C_stride_a, B_C_stride_j, B_C_stride_k,
-    total_stride_i, total_stride_j, total_stride_k, BLOCK_K: tl.constexpr, BLOCK_A: tl.constexpr,
-    BLOCK_B: tl.constexpr, BLOCK_I: tl.constexpr, EVEN_K: tl.constexpr, EVEN_A: tl.constexpr,
-    EVEN_B: tl.constexpr, EVEN_I: tl.constexpr, STEP_B: tl.constexpr, STEP_K: tl.constexpr,
-    STEP_A: tl.constexpr, WIDE: tl.constexpr,
+def tensor_train_gradient_A_B(
+    A, B, A_B, size_i, size_j, size_b, size_a, A_stride_i, A_stride_a, B_stride_a, B_stride_j,
+    B_stride_b, A_B_stride_i, A_B_stride_j, A_B_stride_b, BLOCK_I: tl.constexpr,
+    BLOCK_B: tl.constexpr, BLOCK_A: tl.constexpr, EVEN_I: tl.constexpr, EVEN_B: tl.constexpr,
+    EVEN_A: tl.constexpr, STEP_A: tl.constexpr, STEP_B: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_a = size_a // STEP_A * STEP_A
+    A_stride_i = A_stride_i // STEP_A * STEP_A
+    size_b = size_b // STEP_B * STEP_B
+    B_stride_a = B_stride_a // STEP_B * STEP_B
+    B_stride_j = B_stride_j // STEP_B * STEP_B
+    A_B_stride_i = A_B_stride_i // STEP_B * STEP_B
+    A_B_stride_j = A_B_stride_j // STEP_B * STEP_B
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    b_id = pid % tl.cdiv(size_b, BLOCK_B)
+    pid = pid // tl.cdiv(size_b, BLOCK_B)
+    j = pid % size_j
+    pid = pid // size_j
+    i_id = pid
+    i = i_id * BLOCK_I + tl.arange(0, BLOCK_I)
+    i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
+    a = tl.arange(0, BLOCK_A).to(INDEX)
+    a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
+    b = b_id * BLOCK_B + tl.arange(0, BLOCK_B)
+    b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
+
+    # where its tensors start
+    B_base = B + j * B_stride_j
+    A_B_base = A_B + j * A_B_stride_j
+    A_tile = tl.load(
+        A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
+        mask=i_in[:, None] & a_in[None, :],
+        other=0.0,
+    )
+    B_tile = tl.load(
+        B_base + a[:, None] * B_stride_a + b[None, :] * B_stride_b,
+        mask=a_in[:, None] & b_in[None, :],
+        other=0.0,
+    )
+    A_B_2 = tl.dot(A_tile, B_tile, input_precision='ieee')
+    tl.store(
+        A_B_base + i[:, None] * A_B_stride_i + b[None, :] * A_B_stride_b,
+        A_B_2,
+        mask=i_in[:, None] & b_in[None, :],
+    )
+
+
+@triton.jit
+def tensor_train_gradient_total_B_C_total_2(
+    A_B, C, A, B, total, B_C, total_2, size_k, size_i, size_b, size_a, A_B_stride_i, A_B_stride_j,
+    A_B_stride_b, C_stride_b, C_stride_k, A_stride_i, A_stride_a, B_stride_a, B_stride_j,
+    B_stride_b, total_stride_i, total_stride_j, total_stride_k, B_C_stride_a, B_C_stride_j,
+    B_C_stride_k, total_2_stride_i, total_2_stride_j, total_2_stride_k, BLOCK_K: tl.constexpr,
+    BLOCK_I: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_A: tl.constexpr, EVEN_K: tl.constexpr,
+    EVEN_I: tl.constexpr, EVEN_B: tl.constexpr, EVEN_A: tl.constexpr, STEP_B: tl.constexpr,
+    STEP_K: tl.constexpr, STEP_A: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_b = size_b // STEP_B * STEP_B
+    A_B_stride_i = A_B_stride_i // STEP_B * STEP_B
+    A_B_stride_j = A_B_stride_j // STEP_B * STEP_B
     B_stride_a = B_stride_a // STEP_B * STEP_B
     B_stride_j = B_stride_j // STEP_B * STEP_B
     size_k = size_k // STEP_K * STEP_K
     C_stride_b = C_stride_b // STEP_K * STEP_K
-    B_C_stride_a = B_C_stride_a // STEP_K * STEP_K
-    B_C_stride_j = B_C_stride_j // STEP_K * STEP_K
     total_stride_i = total_stride_i // STEP_K * STEP_K
     total_stride_j = total_stride_j // STEP_K * STEP_K
+    B_C_stride_a = B_C_stride_a // STEP_K * STEP_K
+    B_C_stride_j = B_C_stride_j // STEP_K * STEP_K
+    total_2_stride_i = total_2_stride_i // STEP_K * STEP_K
+    total_2_stride_j = total_2_stride_j // STEP_K * STEP_K
     size_a = size_a // STEP_A * STEP_A
     A_stride_i = A_stride_i // STEP_A * STEP_A
 
@@ -159,8 +232,6 @@ def tensor_train_gradient_B_C_total(
     k_id = pid % tl.cdiv(size_k, BLOCK_K)
     pid = pid // tl.cdiv(size_k, BLOCK_K)
     j = pid
-    i = tl.arange(0, BLOCK_I).to(INDEX)
-    i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
     a = tl.arange(0, BLOCK_A).to(INDEX)
     a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
     b = tl.arange(0, BLOCK_B).to(INDEX)
@@ -169,158 +240,74 @@ def tensor_train_gradient_B_C_total(
     k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # where its tensors start
-    B_base = B + j * B_stride_j
-    B_C_base = B_C + j * B_C_stride_j
     total_base = total + j * total_stride_j
-    B_tile = tl.load(
-        B_base + a[:, None] * B_stride_a + b[None, :] * B_stride_b,
-        mask=a_in[:, None] & b_in[None, :],
-        other=0.0,
-    )
-    C_tile = tl.load(
-        C + b[:, None] * C_stride_b + k[None, :] * C_stride_k,
-        mask=b_in[:, None] & k_in[None, :],
-        other=0.0,
-    )
-    B_C_2 = tl.dot(B_tile, C_tile, input_precision='ieee')
-    tl.store(
-        B_C_base + a[:, None] * B_C_stride_a + k[None, :] * B_C_stride_k,
-        B_C_2,
-        mask=a_in[:, None] & k_in[None, :],
-    )
-    A_tile = tl.load(
-        A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
-        mask=i_in[:, None] & a_in[None, :],
-        other=0.0,
-    )
-    total_2 = tl.dot(A_tile, B_C_2.to(A.dtype.element_ty), input_precision='ieee')
-    tl.store(
-        total_base + i[:, None] * total_stride_i + k[None, :] * total_stride_k,
-        total_2,
-        mask=i_in[:, None] & k_in[None, :],
-    )
-
-
-@triton.jit
-def tensor_train_gradient_dX_dY_dZ(
-    X, total, Z, Y, dO, dX, dY, dZ, size_n, size_i, size_j, size_k, X_stride_n, X_stride_i,
-    total_stride_i, total_stride_j, total_stride_k, Z_stride_n, Z_stride_k, Y_stride_n, Y_stride_j,
-    dO_stride_n, dX_stride_n, dX_stride_i, dY_stride_n, dY_stride_j, dZ_stride_n, dZ_stride_k,
-    BLOCK_N: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr,
-    EVEN_N: tl.constexpr, EVEN_I: tl.constexpr, EVEN_J: tl.constexpr, EVEN_K: tl.constexpr,
-    STEP_K: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_k = size_k // STEP_K * STEP_K
-    total_stride_i = total_stride_i // STEP_K * STEP_K
-    total_stride_j = total_stride_j // STEP_K * STEP_K
-    Z_stride_n = Z_stride_n // STEP_K * STEP_K
-    dZ_stride_n = dZ_stride_n // STEP_K * STEP_K
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    n_id = pid
-    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
-    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-    j = tl.arange(0, BLOCK_J).to(INDEX)
-    j_in = tl.full([BLOCK_J], True, tl.int1) if EVEN_J else j < size_j
-    k = tl.arange(0, BLOCK_K).to(INDEX)
-    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+    total_2_base = total_2 + j * total_2_stride_j
+    if not DESCRIPTORS:
+        A_B_base = A_B + j * A_B_stride_j
+        B_base = B + j * B_stride_j
+        B_C_base = B_C + j * B_C_stride_j
 
     # held by the group for the whole stream
-    Z_tile = tl.load(
-        Z + n[:, None] * Z_stride_n + k[None, :] * Z_stride_k,
-        mask=n_in[:, None] & k_in[None, :],
-        other=0.0,
-    )
-    Y_tile = tl.load(
-        Y + n[:, None] * Y_stride_n + j[None, :] * Y_stride_j,
-        mask=n_in[:, None] & j_in[None, :],
-        other=0.0,
-    )
-    dO_tile = tl.load(dO + n * dO_stride_n, mask=n_in, other=0.0)
+    if DESCRIPTORS:
+        C_tile = C.load([0, k_id * BLOCK_K])
+    else:
+        C_tile = tl.load(
+            C + b[:, None] * C_stride_b + k[None, :] * C_stride_k,
+            mask=b_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+    if DESCRIPTORS:
+        B_tile = tl.reshape(B.load([j, 0, 0]), [BLOCK_A, BLOCK_B])
+    else:
+        B_tile = tl.load(
+            B_base + a[:, None] * B_stride_a + b[None, :] * B_stride_b,
+            mask=a_in[:, None] & b_in[None, :],
+            other=0.0,
+        )
+    B_C_2 = tl.dot(B_tile, C_tile, input_precision='ieee')
 
     # stream i
-    X_A_B_Z_C = tl.zeros([BLOCK_N, BLOCK_J], tl.float32)
-    X_A_Y_B_C = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
     for i_start in tl.range(0, size_i, BLOCK_I):
         i = i_start + tl.arange(0, BLOCK_I).to(INDEX)
         i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
-        X_tile = tl.load(
-            X + n[:, None] * X_stride_n + i[None, :] * X_stride_i,
-            mask=n_in[:, None] & i_in[None, :],
-            other=0.0,
-        )
         if DESCRIPTORS:
-            total_tile = total.load([i_start, 0, 0])
+            A_B_tile = tl.reshape(A_B.load([j, i_start, 0]), [BLOCK_I, BLOCK_B])
         else:
-            total_tile = tl.load(
-                total
-                + i[:, None, None] * total_stride_i
-                + j[None, :, None] * total_stride_j
-                + k[None, None, :] * total_stride_k,
-                mask=i_in[:, None, None] & j_in[None, :, None] & k_in[None, None, :],
+            A_B_tile = tl.load(
+                A_B_base + i[:, None] * A_B_stride_i + b[None, :] * A_B_stride_b,
+                mask=i_in[:, None] & b_in[None, :],
                 other=0.0,
             )
-        X_A_B_Z_C = tl.dot(
-            tl.reshape(
-                (X_tile.to(tl.float32)[:, :, None] * Z_tile.to(tl.float32)[:, None, :]).to(
-                    X.dtype.element_ty,
-                ),
-                [BLOCK_N, BLOCK_I * BLOCK_K],
-            ),
-            tl.trans(tl.reshape(tl.permute(total_tile, [1, 0, 2]), [BLOCK_J, BLOCK_I * BLOCK_K])),
-            X_A_B_Z_C,
-            input_precision='ieee',
-        )
-        X_A_Y_B_C = tl.dot(
-            tl.reshape(
-                (X_tile.to(tl.float32)[:, :, None] * Y_tile.to(tl.float32)[:, None, :]).to(
-                    X.dtype.element_ty,
-                ),
-                [BLOCK_N, BLOCK_I * BLOCK_J],
-            ),
-            tl.trans(tl.reshape(tl.permute(total_tile, [2, 0, 1]), [BLOCK_K, BLOCK_I * BLOCK_J])),
-            X_A_Y_B_C,
-            input_precision='ieee',
-        )
-        A_Y_B_Z_C = tl.dot(
-            tl.reshape(
-                (Y_tile.to(tl.float32)[:, :, None] * Z_tile.to(tl.float32)[:, None, :]).to(
-                    Y.dtype.element_ty,
-                ),
-                [BLOCK_N, BLOCK_J * BLOCK_K],
-            ),
-            tl.trans(tl.reshape(total_tile, [BLOCK_I, BLOCK_J * BLOCK_K])),
-            input_precision='ieee',
-        )
-        dX_2 = dO_tile.to(tl.float32)[:, None] * A_Y_B_Z_C
+        total_3 = tl.dot(A_B_tile, C_tile, input_precision='ieee')
         tl.store(
-            dX + n[:, None] * dX_stride_n + i[None, :] * dX_stride_i,
-            dX_2,
-            mask=n_in[:, None] & i_in[None, :],
+            total_base + i[:, None] * total_stride_i + k[None, :] * total_stride_k,
+            total_3,
+            mask=i_in[:, None] & k_in[None, :],
+        )
+        if DESCRIPTORS:
+            A_tile = A.load([i_start, 0])
+        else:
+            A_tile = tl.load(
+                A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
+                mask=i_in[:, None] & a_in[None, :],
+                other=0.0,
+            )
+        total_2_2 = tl.dot(A_tile, B_C_2.to(total.dtype.element_ty), input_precision='ieee')
+        tl.store(
+            total_2_base + i[:, None] * total_2_stride_i + k[None, :] * total_2_stride_k,
+            total_2_2,
+            mask=i_in[:, None] & k_in[None, :],
         )
 
     # tail
-    dY_tile = dO_tile.to(tl.float32)[:, None] * X_A_B_Z_C
+    B_C_tile = B_C_2
     if DESCRIPTORS:
-        dY.store([n_id * BLOCK_N, 0], dY_tile.to(dY.dtype))
+        B_C.store([j, 0, k_id * BLOCK_K], tl.reshape(B_C_tile.to(B_C.dtype), [1, BLOCK_A, BLOCK_K]))
     else:
         tl.store(
-            dY + n[:, None] * dY_stride_n + j[None, :] * dY_stride_j,
-            dY_tile,
-            mask=n_in[:, None] & j_in[None, :],
-        )
-    dZ_tile = dO_tile.to(tl.float32)[:, None] * X_A_Y_B_C
-    if DESCRIPTORS:
-        dZ.store([n_id * BLOCK_N, 0], dZ_tile.to(dZ.dtype))
-    else:
-        tl.store(
-            dZ + n[:, None] * dZ_stride_n + k[None, :] * dZ_stride_k,
-            dZ_tile,
-            mask=n_in[:, None] & k_in[None, :],
+            B_C_base + a[:, None] * B_C_stride_a + k[None, :] * B_C_stride_k,
+            B_C_tile,
+            mask=a_in[:, None] & k_in[None, :],
         )
 
 
@@ -642,11 +629,10 @@ def tensor_train_gradient_dA_dB(
 
 @triton.jit
 def tensor_train_gradient_dC(
-    dO_X_Y_Z, A, B, dC, size_b, size_k, size_i, size_j, size_a, dO_X_Y_Z_stride_i,
-    dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, A_stride_i, A_stride_a, B_stride_a, B_stride_j,
-    B_stride_b, dC_stride_b, dC_stride_k, BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_A: tl.constexpr, EVEN_B: tl.constexpr,
-    EVEN_K: tl.constexpr, EVEN_I: tl.constexpr, EVEN_J: tl.constexpr, EVEN_A: tl.constexpr,
+    dO_X_Y_Z, A_B, dC, size_b, size_k, size_i, size_j, dO_X_Y_Z_stride_i, dO_X_Y_Z_stride_j,
+    dO_X_Y_Z_stride_k, A_B_stride_i, A_B_stride_j, A_B_stride_b, dC_stride_b, dC_stride_k,
+    BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
+    EVEN_B: tl.constexpr, EVEN_K: tl.constexpr, EVEN_I: tl.constexpr, EVEN_J: tl.constexpr,
     STEP_K: tl.constexpr, STEP_B: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
@@ -657,66 +643,179 @@ def tensor_train_gradient_dC(
     dO_X_Y_Z_stride_j = dO_X_Y_Z_stride_j // STEP_K * STEP_K
     dC_stride_b = dC_stride_b // STEP_K * STEP_K
     size_b = size_b // STEP_B * STEP_B
-    B_stride_a = B_stride_a // STEP_B * STEP_B
-    B_stride_j = B_stride_j // STEP_B * STEP_B
+    A_B_stride_i = A_B_stride_i // STEP_B * STEP_B
+    A_B_stride_j = A_B_stride_j // STEP_B * STEP_B
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
     k_id = pid % tl.cdiv(size_k, BLOCK_K)
     pid = pid // tl.cdiv(size_k, BLOCK_K)
     b_id = pid
-    i = tl.arange(0, BLOCK_I).to(INDEX)
-    i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
-    a = tl.arange(0, BLOCK_A).to(INDEX)
-    a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
-    j = tl.arange(0, BLOCK_J).to(INDEX)
-    j_in = tl.full([BLOCK_J], True, tl.int1) if EVEN_J else j < size_j
+    i_j_lane = tl.arange(0, BLOCK_I * BLOCK_J)
+    i = (i_j_lane // BLOCK_J).to(INDEX)
+    i_in = tl.full([BLOCK_I * BLOCK_J], True, tl.int1) if EVEN_I else i < size_i
+    j = (i_j_lane % BLOCK_J).to(INDEX)
+    j_in = tl.full([BLOCK_I * BLOCK_J], True, tl.int1) if EVEN_J else j < size_j
     b = b_id * BLOCK_B + tl.arange(0, BLOCK_B)
     b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
     k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
     k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
-    A_tile = tl.load(
-        A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
-        mask=i_in[:, None] & a_in[None, :],
+    A_B_tile = tl.load(
+        A_B + i[:, None] * A_B_stride_i + j[:, None] * A_B_stride_j + b[None, :] * A_B_stride_b,
+        mask=i_in[:, None] & j_in[:, None] & b_in[None, :],
         other=0.0,
-    )
-    B_tile = tl.load(
-        B
-        + a[:, None, None] * B_stride_a
-        + j[None, :, None] * B_stride_j
-        + b[None, None, :] * B_stride_b,
-        mask=a_in[:, None, None] & j_in[None, :, None] & b_in[None, None, :],
-        other=0.0,
-    )
-    A_B = tl.reshape(
-        tl.dot(
-            A_tile,
-            tl.trans(tl.reshape(tl.permute(B_tile, [1, 2, 0]), [BLOCK_J * BLOCK_B, BLOCK_A])),
-            input_precision='ieee',
-        ),
-        [BLOCK_I, BLOCK_J, BLOCK_B],
     )
     dO_X_Y_Z_tile = tl.load(
         dO_X_Y_Z
-        + i[:, None, None] * dO_X_Y_Z_stride_i
-        + j[None, :, None] * dO_X_Y_Z_stride_j
-        + k[None, None, :] * dO_X_Y_Z_stride_k,
-        mask=i_in[:, None, None] & j_in[None, :, None] & k_in[None, None, :],
+        + i[:, None] * dO_X_Y_Z_stride_i
+        + j[:, None] * dO_X_Y_Z_stride_j
+        + k[None, :] * dO_X_Y_Z_stride_k,
+        mask=i_in[:, None] & j_in[:, None] & k_in[None, :],
         other=0.0,
     )
-    dC_2 = tl.dot(
-        tl.reshape(
-            tl.permute(A_B.to(dO_X_Y_Z.dtype.element_ty), [2, 0, 1]),
-            [BLOCK_B, BLOCK_I * BLOCK_J],
-        ),
-        tl.trans(tl.reshape(tl.permute(dO_X_Y_Z_tile, [2, 0, 1]), [BLOCK_K, BLOCK_I * BLOCK_J])),
-        input_precision='ieee',
-    )
+    dC_2 = tl.dot(tl.trans(A_B_tile), dO_X_Y_Z_tile, input_precision='ieee')
     tl.store(
         dC + b[:, None] * dC_stride_b + k[None, :] * dC_stride_k,
         dC_2,
         mask=b_in[:, None] & k_in[None, :],
     )
+
+
+@triton.jit
+def tensor_train_gradient_dX_dY_dZ(
+    X, total_2, Z, Y, dO, total, dX, dY, dZ, size_n, size_i, size_j, size_k, X_stride_n, X_stride_i,
+    total_2_stride_i, total_2_stride_j, total_2_stride_k, Z_stride_n, Z_stride_k, Y_stride_n,
+    Y_stride_j, dO_stride_n, total_stride_i, total_stride_j, total_stride_k, dX_stride_n,
+    dX_stride_i, dY_stride_n, dY_stride_j, dZ_stride_n, dZ_stride_k, BLOCK_N: tl.constexpr,
+    BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_N: tl.constexpr,
+    EVEN_I: tl.constexpr, EVEN_J: tl.constexpr, EVEN_K: tl.constexpr, STEP_K: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_k = size_k // STEP_K * STEP_K
+    total_2_stride_i = total_2_stride_i // STEP_K * STEP_K
+    total_2_stride_j = total_2_stride_j // STEP_K * STEP_K
+    Z_stride_n = Z_stride_n // STEP_K * STEP_K
+    total_stride_i = total_stride_i // STEP_K * STEP_K
+    total_stride_j = total_stride_j // STEP_K * STEP_K
+    dZ_stride_n = dZ_stride_n // STEP_K * STEP_K
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    n_id = pid
+    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
+    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+    j = tl.arange(0, BLOCK_J).to(INDEX)
+    j_in = tl.full([BLOCK_J], True, tl.int1) if EVEN_J else j < size_j
+    k = tl.arange(0, BLOCK_K).to(INDEX)
+    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+
+    # held by the group for the whole stream
+    Z_tile = tl.load(
+        Z + n[:, None] * Z_stride_n + k[None, :] * Z_stride_k,
+        mask=n_in[:, None] & k_in[None, :],
+        other=0.0,
+    )
+    Y_tile = tl.load(
+        Y + n[:, None] * Y_stride_n + j[None, :] * Y_stride_j,
+        mask=n_in[:, None] & j_in[None, :],
+        other=0.0,
+    )
+    dO_tile = tl.load(dO + n * dO_stride_n, mask=n_in, other=0.0)
+
+    # stream i
+    X_A_B_Z_C = tl.zeros([BLOCK_N, BLOCK_J], tl.float32)
+    X_A_Y_B_C = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
+    for i_start in tl.range(0, size_i, BLOCK_I):
+        i = i_start + tl.arange(0, BLOCK_I).to(INDEX)
+        i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
+        X_tile = tl.load(
+            X + n[:, None] * X_stride_n + i[None, :] * X_stride_i,
+            mask=n_in[:, None] & i_in[None, :],
+            other=0.0,
+        )
+        if DESCRIPTORS:
+            total_2_tile = total_2.load([i_start, 0, 0])
+        else:
+            total_2_tile = tl.load(
+                total_2
+                + i[:, None, None] * total_2_stride_i
+                + j[None, :, None] * total_2_stride_j
+                + k[None, None, :] * total_2_stride_k,
+                mask=i_in[:, None, None] & j_in[None, :, None] & k_in[None, None, :],
+                other=0.0,
+            )
+        X_A_B_Z_C = tl.dot(
+            tl.reshape(
+                (X_tile.to(tl.float32)[:, :, None] * Z_tile.to(tl.float32)[:, None, :]).to(
+                    X.dtype.element_ty,
+                ),
+                [BLOCK_N, BLOCK_I * BLOCK_K],
+            ),
+            tl.trans(tl.reshape(tl.permute(total_2_tile, [1, 0, 2]), [BLOCK_J, BLOCK_I * BLOCK_K])),
+            X_A_B_Z_C,
+            input_precision='ieee',
+        )
+        X_A_Y_B_C = tl.dot(
+            tl.reshape(
+                (X_tile.to(tl.float32)[:, :, None] * Y_tile.to(tl.float32)[:, None, :]).to(
+                    X.dtype.element_ty,
+                ),
+                [BLOCK_N, BLOCK_I * BLOCK_J],
+            ),
+            tl.trans(tl.reshape(tl.permute(total_2_tile, [2, 0, 1]), [BLOCK_K, BLOCK_I * BLOCK_J])),
+            X_A_Y_B_C,
+            input_precision='ieee',
+        )
+        if DESCRIPTORS:
+            total_tile = total.load([i_start, 0, 0])
+        else:
+            total_tile = tl.load(
+                total
+                + i[:, None, None] * total_stride_i
+                + j[None, :, None] * total_stride_j
+                + k[None, None, :] * total_stride_k,
+                mask=i_in[:, None, None] & j_in[None, :, None] & k_in[None, None, :],
+                other=0.0,
+            )
+        A_Y_B_Z_C = tl.dot(
+            tl.reshape(
+                (Y_tile.to(tl.float32)[:, :, None] * Z_tile.to(tl.float32)[:, None, :]).to(
+                    Y.dtype.element_ty,
+                ),
+                [BLOCK_N, BLOCK_J * BLOCK_K],
+            ),
+            tl.trans(tl.reshape(total_tile, [BLOCK_I, BLOCK_J * BLOCK_K])),
+            input_precision='ieee',
+        )
+        dX_2 = dO_tile.to(tl.float32)[:, None] * A_Y_B_Z_C
+        tl.store(
+            dX + n[:, None] * dX_stride_n + i[None, :] * dX_stride_i,
+            dX_2,
+            mask=n_in[:, None] & i_in[None, :],
+        )
+
+    # tail
+    dY_tile = dO_tile.to(tl.float32)[:, None] * X_A_B_Z_C
+    if DESCRIPTORS:
+        dY.store([n_id * BLOCK_N, 0], dY_tile.to(dY.dtype))
+    else:
+        tl.store(
+            dY + n[:, None] * dY_stride_n + j[None, :] * dY_stride_j,
+            dY_tile,
+            mask=n_in[:, None] & j_in[None, :],
+        )
+    dZ_tile = dO_tile.to(tl.float32)[:, None] * X_A_Y_B_C
+    if DESCRIPTORS:
+        dZ.store([n_id * BLOCK_N, 0], dZ_tile.to(dZ.dtype))
+    else:
+        tl.store(
+            dZ + n[:, None] * dZ_stride_n + k[None, :] * dZ_stride_k,
+            dZ_tile,
+            mask=n_in[:, None] & k_in[None, :],
+        )
 
 
 def _reach(sizes, strides, tiles):
@@ -771,67 +870,70 @@ def run(X, Y, Z, A, B, C, dO):
         raise ValueError(f"tiles hold up to 32 of b, not {b}")
     if i > 32:
         raise ValueError(f"tiles hold up to 32 of i, not {i}")
-    if j > 32:
-        raise ValueError(f"tiles hold up to 32 of j, not {j}")
     if k > 32:
         raise ValueError(f"tiles hold up to 32 of k, not {k}")
-    B_C = torch.empty((a, j, k), dtype=torch.bfloat16, device=X.device)
+    if j > 32:
+        raise ValueError(f"tiles hold up to 32 of j, not {j}")
+    A_B = torch.empty((i, j, b), dtype=torch.bfloat16, device=X.device)
     total = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
-    dX = torch.empty((n, i), dtype=torch.bfloat16, device=X.device)
-    dY = torch.empty((n, j), dtype=torch.bfloat16, device=X.device)
-    dZ = torch.empty((n, k), dtype=torch.bfloat16, device=X.device)
+    B_C = torch.empty((a, j, k), dtype=torch.bfloat16, device=X.device)
+    total_2 = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
     scaled = torch.empty((n, i, j), dtype=torch.bfloat16, device=X.device)
     dO_X_Y_Z_dO_X_Y_Z_part = torch.empty((16, i, j, k), dtype=torch.float32, device=X.device)
     dO_X_Y_Z = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
     dA = torch.empty((i, a), dtype=torch.bfloat16, device=X.device)
     dB = torch.empty((a, j, b), dtype=torch.bfloat16, device=X.device)
     dC = torch.empty((b, k), dtype=torch.bfloat16, device=X.device)
+    dX = torch.empty((n, i), dtype=torch.bfloat16, device=X.device)
+    dY = torch.empty((n, j), dtype=torch.bfloat16, device=X.device)
+    dZ = torch.empty((n, k), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
-        _reach((a, j, b), B.stride(), (32, 1, 32)),
-        _reach((b, k), C.stride(), (32, 16)),
-        _reach((i, a), A.stride(), (32, 32)),
-        _reach((a, j, k), B_C.stride(), (32, 1, 16)),
-        _reach((i, j, k), total.stride(), (32, 1, 16)),
+        _reach((i, a), A.stride(), (16, 32)),
+        _reach((a, j, b), B.stride(), (32, 1, 16)),
+        _reach((i, j, b), A_B.stride(), (16, 1, 16)),
     ) >= 2**31
-    GRID = (j * triton.cdiv(k, 16),)
-    tensor_train_gradient_B_C_total[GRID](
-        B, C, A, B_C, total,
-        k, a, b, i,
-        *B.stride(), *C.stride(), *A.stride(), *B_C.stride(), *total.stride(),
-        BLOCK_K=16, BLOCK_A=32, BLOCK_B=32, BLOCK_I=32,
-        EVEN_K=k % 16 == 0, EVEN_A=a == 32, EVEN_B=b == 32, EVEN_I=i == 32,
-        STEP_B=_step(b, B.stride()), STEP_K=_step(k, C.stride(), B_C.stride(), total.stride()),
-        STEP_A=_step(a, A.stride()),
+    GRID = (triton.cdiv(i, 16) * j * triton.cdiv(b, 16),)
+    tensor_train_gradient_A_B[GRID](
+        A, B, A_B,
+        i, j, b, a,
+        *A.stride(), *B.stride(), *A_B.stride(),
+        BLOCK_I=16, BLOCK_B=16, BLOCK_A=32,
+        EVEN_I=i % 16 == 0, EVEN_B=b % 16 == 0, EVEN_A=a == 32,
+        STEP_A=_step(a, A.stride()), STEP_B=_step(b, B.stride(), A_B.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((n, i), X.stride(), (32, 32)),
-        _reach((i, j, k), total.stride(), (32, 32, 32)),
-        _reach((n, k), Z.stride(), (32, 32)),
-        _reach((n, j), Y.stride(), (32, 32)),
-        _reach((n,), dO.stride(), (32,)),
-        _reach((n, i), dX.stride(), (32, 32)),
-        _reach((n, j), dY.stride(), (32, 32)),
-        _reach((n, k), dZ.stride(), (32, 32)),
+        _reach((i, j, b), A_B.stride(), (32, 1, 32)),
+        _reach((b, k), C.stride(), (32, 16)),
+        _reach((i, a), A.stride(), (32, 32)),
+        _reach((a, j, b), B.stride(), (32, 1, 32)),
+        _reach((i, j, k), total.stride(), (32, 1, 16)),
+        _reach((a, j, k), B_C.stride(), (32, 1, 16)),
+        _reach((i, j, k), total_2.stride(), (32, 1, 16)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(total, dY, dZ)
-    GRID = (triton.cdiv(n, 32),)
-    tensor_train_gradient_dX_dY_dZ[GRID](
-        X, TensorDescriptor.from_tensor(total, [32, 32, 32]) if DESCRIPTORS else total, Z, Y, dO,
-        dX, TensorDescriptor.from_tensor(dY, [32, 32]) if DESCRIPTORS else dY,
-        TensorDescriptor.from_tensor(dZ, [32, 32]) if DESCRIPTORS else dZ,
-        n, i, j, k,
-        *X.stride(), *total.stride(), *Z.stride(), *Y.stride(), *dO.stride(), *dX.stride(),
-        *dY.stride(), *dZ.stride(),
-        BLOCK_N=32, BLOCK_I=32, BLOCK_J=32, BLOCK_K=32,
-        EVEN_N=n % 32 == 0, EVEN_I=i % 32 == 0, EVEN_J=j == 32, EVEN_K=k == 32,
-        STEP_K=_step(k, total.stride(), Z.stride(), dZ.stride()),
+    DESCRIPTORS = not WIDE and _described(A_B, C, A, B, B_C)
+    GRID = (j * triton.cdiv(k, 16),)
+    tensor_train_gradient_total_B_C_total_2[GRID](
+        TensorDescriptor.from_tensor(A_B.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else A_B,
+        TensorDescriptor.from_tensor(C, [32, 16]) if DESCRIPTORS else C,
+        TensorDescriptor.from_tensor(A, [32, 32]) if DESCRIPTORS else A,
+        TensorDescriptor.from_tensor(B.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else B, total,
+        TensorDescriptor.from_tensor(B_C.permute(1, 0, 2), [1, 32, 16]) if DESCRIPTORS else B_C,
+        total_2,
+        k, i, b, a,
+        *A_B.stride(), *C.stride(), *A.stride(), *B.stride(), *total.stride(), *B_C.stride(),
+        *total_2.stride(),
+        BLOCK_K=16, BLOCK_I=32, BLOCK_B=32, BLOCK_A=32,
+        EVEN_K=k % 16 == 0, EVEN_I=i % 32 == 0, EVEN_B=b == 32, EVEN_A=a == 32,
+        STEP_B=_step(b, A_B.stride(), B.stride()),
+        STEP_K=_step(k, C.stride(), total.stride(), B_C.stride(), total_2.stride()),
+        STEP_A=_step(a, A.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=8, num_stages=1,
+        num_warps=4, num_stages=3,
     )
 
     WIDE = max(
@@ -917,19 +1019,47 @@ def run(X, Y, Z, A, B, C, dO):
 
     WIDE = max(
         _reach((i, j, k), dO_X_Y_Z.stride(), (32, 32, 32)),
-        _reach((i, a), A.stride(), (32, 32)),
-        _reach((a, j, b), B.stride(), (32, 32, 16)),
+        _reach((i, j, b), A_B.stride(), (32, 32, 16)),
         _reach((b, k), dC.stride(), (16, 32)),
     ) >= 2**31
     GRID = (triton.cdiv(b, 16) * triton.cdiv(k, 32),)
     tensor_train_gradient_dC[GRID](
-        dO_X_Y_Z, A, B, dC,
-        b, k, i, j, a,
-        *dO_X_Y_Z.stride(), *A.stride(), *B.stride(), *dC.stride(),
-        BLOCK_B=16, BLOCK_K=32, BLOCK_I=32, BLOCK_J=32, BLOCK_A=32,
-        EVEN_B=b % 16 == 0, EVEN_K=k % 32 == 0, EVEN_I=i == 32, EVEN_J=j == 32, EVEN_A=a == 32,
-        STEP_K=_step(k, dO_X_Y_Z.stride(), dC.stride()), STEP_B=_step(b, B.stride()),
+        dO_X_Y_Z, A_B, dC,
+        b, k, i, j,
+        *dO_X_Y_Z.stride(), *A_B.stride(), *dC.stride(),
+        BLOCK_B=16, BLOCK_K=32, BLOCK_I=32, BLOCK_J=32,
+        EVEN_B=b % 16 == 0, EVEN_K=k % 32 == 0, EVEN_I=i == 32, EVEN_J=j == 32,
+        STEP_K=_step(k, dO_X_Y_Z.stride(), dC.stride()), STEP_B=_step(b, A_B.stride()),
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((n, i), X.stride(), (32, 32)),
+        _reach((i, j, k), total_2.stride(), (32, 32, 32)),
+        _reach((n, k), Z.stride(), (32, 32)),
+        _reach((n, j), Y.stride(), (32, 32)),
+        _reach((n,), dO.stride(), (32,)),
+        _reach((i, j, k), total.stride(), (32, 32, 32)),
+        _reach((n, i), dX.stride(), (32, 32)),
+        _reach((n, j), dY.stride(), (32, 32)),
+        _reach((n, k), dZ.stride(), (32, 32)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(total_2, total, dY, dZ)
+    GRID = (triton.cdiv(n, 32),)
+    tensor_train_gradient_dX_dY_dZ[GRID](
+        X, TensorDescriptor.from_tensor(total_2, [32, 32, 32]) if DESCRIPTORS else total_2, Z, Y,
+        dO, TensorDescriptor.from_tensor(total, [32, 32, 32]) if DESCRIPTORS else total, dX,
+        TensorDescriptor.from_tensor(dY, [32, 32]) if DESCRIPTORS else dY,
+        TensorDescriptor.from_tensor(dZ, [32, 32]) if DESCRIPTORS else dZ,
+        n, i, j, k,
+        *X.stride(), *total_2.stride(), *Z.stride(), *Y.stride(), *dO.stride(), *total.stride(),
+        *dX.stride(), *dY.stride(), *dZ.stride(),
+        BLOCK_N=32, BLOCK_I=32, BLOCK_J=32, BLOCK_K=32,
+        EVEN_N=n % 32 == 0, EVEN_I=i % 32 == 0, EVEN_J=j == 32, EVEN_K=k == 32,
+        STEP_K=_step(k, total_2.stride(), Z.stride(), total.stride(), dZ.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=8, num_stages=1,
     )
     return dX, dY, dZ, dA, dB, dC

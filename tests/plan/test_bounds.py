@@ -14,7 +14,7 @@ from napkin.derive.label import label
 from napkin.diagram.library import load
 from napkin.ir.node import FLIGHT, MOST_FACTORS, factors, inside_sums, landings, postorder
 from napkin.run.recipe import recipe_of
-from napkin.settings import best, labels
+from napkin.settings import effort, labels
 
 Step = Callable[[nk.Array, nk.Array], nk.Array]
 
@@ -170,7 +170,7 @@ def test_a_search_that_priced_many_settings_prices_few_of_further_kernels(
 ) -> None:
     full = nk.derive(load("conv2d"), on="h100")
     assert "bound" not in {m.rule for m in full.trail}
-    monkeypatch.setattr(best, "PRICED", 0)
+    monkeypatch.setattr(effort, "PRICED", 0)
     few = nk.derive(load("conv2d"), on="h100")
     (bound,) = [m for m in few.trail if m.rule == "bound"]
     assert bound.note.endswith("about 40 of each further kernel were priced")

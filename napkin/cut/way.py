@@ -46,7 +46,7 @@ class Way:
 
 
 NOTHING = Way(0.0, 0, -1, ())
-"""What computes no point."""
+"""The way that computes no point."""
 
 
 def way_text(way: Way) -> str:

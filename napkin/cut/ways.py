@@ -184,7 +184,7 @@ class Cutting:
             if labelled:
                 yield o.begin
             alone = o.segment.least if labelled else o.segment.moving
-            before = self._ways.get(o.begin, NOTHING)
+            before = self._ways.get(o.begin, NOTHING)  # no seconds where it is not known yet
             if before is None or before.seconds + alone > most:
                 self._tell_slow(o, end, before, alone, most)
                 continue

@@ -17,8 +17,8 @@ FEW = 40
 
 LABELLED = 4
 """Terms that take as long to label as a setting takes to price, and all that goes with it. So 1,000
-settings of work took 0.6 to 1.1 seconds in each of 15 gradients of the field (CPython 3.11, one of
-two cores at about 2 GHz)."""
+settings of work took 0.5 to 1.3 seconds in 15 gradients of the field (CPython 3.11, one machine of
+two cores)."""
 
 NARROW = 14_000
 """Work of one diagram after which further segments are tried in few labellings, and in the most
@@ -35,7 +35,7 @@ AS_IT_IS = 18_000
 for it and stores no more of them."""
 
 SPENT = 21_000
-"""Work after which a search that has found a cut tries no other by any move."""
+"""Work after which a search that has found a cut tries no other, but in quick cuts."""
 
 AGAIN = 6_000
 """Work that is left for the points of the term as it is that may be computed again, however much

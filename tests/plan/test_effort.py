@@ -62,11 +62,12 @@ def work(name: str) -> tuple[int, int]:
 
 def test_work_is_bounded_by_that_of_the_first_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     full, cuts = work("tensor_train")
-    for limit in (*LIMITS, "OTHERS"):
+    for limit in (*LIMITS, "AGAIN", "OTHERS", "LAST"):
         monkeypatch.setattr(effort, limit, full // 16)
     few, tried = work("tensor_train")
-    assert few < 0.6 * full
-    assert tried < cuts
+    assert few < full
+    # The term as it is, and one that it may be rewritten to, for which some work is left.
+    assert tried == 2 < cuts
 
 
 @pytest.mark.parametrize("name", ["tensor_train", "layernorm_gradient"])

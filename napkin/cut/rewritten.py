@@ -1,7 +1,8 @@
 """The fastest cut of a term, of its rewrites and of theirs.
 
-A rewrite that makes the term faster is tried at all nodes of its kind at once where these are more
-than are looked at in turn: a stack of layers has one in each.
+Contractions in orders that cost far more than their least are put in that one before. A rewrite
+that makes the term faster is tried at all nodes of its kind at once where these are more than are
+looked at in turn: a stack of layers has one in each.
 """
 
 from __future__ import annotations
@@ -17,12 +18,24 @@ from napkin.cut.ways import Cut
 from napkin.derive.prepare import Prepared
 from napkin.errors import Refusal
 from napkin.ir.node import Node
-from napkin.moves.refactor import MOST, Refactored, everywhere, refactorings
+from napkin.moves.refactor import (
+    MOST,
+    Refactored,
+    everywhere,
+    in_near_orders,
+    refactorings,
+)
 from napkin.settings.effort import Move
 
 AT_ONCE, CLEARLY = 0.9, 0.98
 """Shares of the time of a term below which a rewrite is taken by quick cuts: before others are
 tried, and after all are."""
+
+LARGE = 2_000
+"""Work of the first cut of a term from which on quick cuts tell which rewrites pay."""
+
+SURELY = 0.7
+"""Share of the time of a term below which it is not cut in full beside its rewrites."""
 
 Rewrites = list[Refactored]
 """Rewrites of one term, each of the term that the one before gives."""
@@ -37,26 +50,37 @@ def fastest(
     under: float,
 ) -> Cut | None:
     """The fastest cut of a term after rewrites that make it faster, which go to `rewritten`; None
-    where none takes less than `under` seconds. Where a bound ends the search, it goes on with quick
-    cuts: a rewrite can save nearly all of the time.
+    where none takes less than `under` seconds.
+
+    Of a large term quick cuts tell which rewrites pay before any cut is looked for in full: a
+    rewrite can save nearly all of the time.
 
     Raises:
         Refusal: neither the term nor a rewritten one has kernels that fit.
     """
-    found, refused = None, None
-    try:
-        own = name, ready.outputs, ready.names, known, memo
-        found = cut(*own, under=under, move="as it is")
-    except Refusal as why:
-        refused = why
-    found = _with_rewrites(name, ready, known, memo, rewritten, found, under, "other")
-    if found and memo.effort.ended:
-        before = len(rewritten)
-        found = _with_rewrites(name, ready, known, memo, rewritten, found, under, "quick")
-        if found and len(rewritten) > before:
-            memo.effort.begins()
-            full = _cut(name, rewritten, known, memo, found.seconds, "again")
-            found = full if full and full.seconds < found.seconds else found
+    own, found = (name, ready, known, memo), None
+    rewritten += in_near_orders(ready.outputs, ready.names, known)
+    plain = [*rewritten]
+    first, ways, refused = None, [plain], None
+    with suppress(Refusal):
+        first = _cut_after(*own, plain, under, "quick")
+    if first and memo.effort.work >= LARGE:
+        found = _with_rewrites(*own, rewritten, first, under, "quick") or first
+        if rewritten != plain:
+            sure = found.seconds <= SURELY * first.seconds
+            ways = [[*rewritten]] if sure else [[*rewritten], plain]
+    for rewrites in ways:
+        try:
+            full = _cut_after(*own, rewrites, found.seconds if found else under, "as it is")
+            if full and (found is None or full.seconds < found.seconds):
+                found, rewritten[:] = full, rewrites
+        except Refusal as why:
+            refused = why
+    for rewrites in [[*rewritten], plain] if rewritten != plain else [plain]:
+        made = [*rewrites]
+        other = _with_rewrites(*own, made, found, under, "other")
+        if other is not found:
+            found, rewritten[:] = other, made
     if found is None and refused is not None:
         raise refused
     return found
@@ -124,6 +148,25 @@ def _best_refactored(
     _tell_refactored(found, under)
     fits = [(rewrites, way) for rewrites, way in found if way]
     return min(fits, key=lambda f: f[1].seconds, default=None)
+
+
+def _cut_after(
+    name: str,
+    ready: Prepared,
+    known: Mapping[str, int],
+    memo: Memo,
+    rewrites: Rewrites,
+    under: float,
+    move: Move,
+) -> Cut | None:
+    """How a term is cut after rewrites; None where that takes `under` seconds or more.
+
+    Raises:
+        Refusal: it has no kernels that fit.
+    """
+    now, sizes = rewrites[-1] if rewrites else ready, sized(known, rewrites)
+    own = name, now.outputs, now.names, sizes, memo
+    return cut(*own, under=under, move=move)
 
 
 def _cut(

@@ -16,7 +16,7 @@ from napkin.ir.storage import array_bytes, own_type
 from napkin.machine.machines import Machine
 from napkin.settings.choice import Choice
 from napkin.settings.choose import Search
-from napkin.settings.effort import FEW, LABELLINGS, NARROW, PRICED, Effort
+from napkin.settings.effort import LABELLINGS, NARROW, Effort
 from napkin.settings.specialised import launched
 
 IN_FULL = 160
@@ -142,8 +142,6 @@ class Memo:
         if self.short_only:
             only = f"only those of {SHORT} reductions or fewer were tried"
             out.append(f"after {IN_FULL} kernels, {only}")
-        if self.effort.bounded:
-            out.append(f"after {PRICED:,} settings, about {FEW} of each further kernel were priced")
         if self.effort.thinned:
             work = f"after the work of {NARROW:,} settings"
             few = f"{LABELLINGS} labellings and in the most parts"

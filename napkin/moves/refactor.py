@@ -15,6 +15,7 @@ from napkin.diagram.interface import Output
 from napkin.ir.listing import text
 from napkin.ir.node import Node, postorder
 from napkin.ir.rewrite import substitute
+from napkin.rewrite.order import ORDERED, far
 
 MOST = 4
 """Nodes of one term that are rewritten, by the rules of napkin and by those that were added."""
@@ -67,6 +68,22 @@ def refactorings(
     for rules in (TABLE.values(), ADDED.values()):
         for rule, found in _instances(roots, rules, sizes, done):
             yield _refactored(rule, found, outputs, names)
+
+
+def in_near_orders(
+    outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
+) -> list[Refactored]:
+    """The rewrites, each of the term before, that give contractions their least order whose own
+    costs far more: these are not weighed (`napkin.rewrite.order.FAR`)."""
+    made: list[Refactored] = []
+    while len(made) < EVERY:
+        found = next(far([o.node for o in outputs], sizes), None)
+        if found is None:
+            break
+        made.append(_refactored(ORDERED, found, outputs, names))
+        outputs, names = made[-1].outputs, made[-1].names
+        sizes = {**sizes, **{new: sizes[old] for new, old in made[-1].same_size.items()}}
+    return made
 
 
 def everywhere(

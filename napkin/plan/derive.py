@@ -31,6 +31,7 @@ from napkin.plan.plan import Asked, Plan, holders
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.steps import kernel_moves
 from napkin.plan.tuned import remembered
+from napkin.settings.climb import best_tiles
 from napkin.settings.series import why_not_in_parts
 from napkin.timing.least_time import at_least
 
@@ -161,13 +162,19 @@ class Searched:
         return self.plan(self.kernels)
 
     def fitted(self) -> Plan:
-        """The plan with settings that the compiler finds room for.
+        """The plan with the best of all settings of its kernels that the compiler finds room for.
 
         Raises:
             Unfit: a kernel has none.
         """
-        found = {id(k.choice): fitting(k) for k in distinct(self.kernels)}
+        found = {id(k.choice): fitting(_best_of_all(k)) for k in distinct(self.kernels)}
         return self.plan(tuple(replace(k, choice=found[id(k.choice)]) for k in self.kernels))
+
+
+def _best_of_all(k: PlannedKernel) -> PlannedKernel:
+    """A kernel with the best of all its settings; a search prices few of them."""
+    best = best_tiles(k.choice.kernel, k.choice.sizes, k.dtype, k.machine)
+    return replace(k, choice=best or k.choice)
 
 
 def searched(

@@ -72,14 +72,16 @@ class _Order:
         """The axes of the product of its parts."""
         return union_axes(p for _, p in self.parts)
 
-    def times(self, other: _Order, sizes: Sizes) -> _Order:
-        """The product with an order of other factors."""
-        multiplied = math.prod(sizes[a] for a in {*self.axes, *other.axes})
+    def times(self, sizes: Sizes, *others: _Order) -> _Order:
+        """The product with an order of other factors; with several, as though all were multiplied
+        at once."""
+        every = (self, *others)
+        multiplied = math.prod(sizes[a] for a in {a for o in every for a in o.axes})
         return _Order(
-            self.bits | other.bits,
-            tuple(sorted(self.parts + other.parts, key=lambda p: p[0])),
-            self.cost + other.cost + multiplied,
-            self.inner | other.inner,
+            sum(o.bits for o in every),
+            tuple(sorted((p for o in every for p in o.parts), key=lambda p: p[0])),
+            sum(o.cost for o in every) + multiplied,
+            frozenset[int]().union(*(o.inner for o in every)),
         )
 
 
@@ -106,6 +108,17 @@ def _matches(terms: Sequence[Node], sizes: Sizes) -> Iterator[Instance]:
         if contracts(n) and n not in inside:
             opened = _Opened(n, taken)
             for made in opened.others(sizes):
+                yield one_node(n, made, opened.same_size)
+
+
+def far(terms: Sequence[Node], sizes: Sizes) -> Iterator[Instance]:
+    """The least order of every contraction whose own costs more than `FAR` times as much."""
+    order = list(postorder(terms))
+    taken, inside = {a for n in order for a in n.axes}, _only_inside(order, terms)
+    for n in order:
+        if contracts(n) and n not in inside:
+            opened = _Opened(n, taken)
+            for made in opened.far_less(sizes):
                 yield one_node(n, made, opened.same_size)
 
 
@@ -172,7 +185,7 @@ def _halved(s: int, known: Mapping[int, Sequence[_Order]], sizes: Sizes) -> list
     order."""
     lowest = s & -s
     first = [t for t in range(lowest, s) if t & s == t and t & lowest]
-    made = (a.times(b, sizes) for t in first for a in known[t] for b in known[s - t])
+    made = (a.times(sizes, b) for t in first for a in known[t] for b in known[s - t])
     least: dict[frozenset[int], _Order] = {}
     for o in sorted(made, key=lambda o: o.cost):
         least.setdefault(o.inner, o)
@@ -231,6 +244,25 @@ class _Opened:
         self._tell_left([o for o in found[len(near) :] if o.inner != self.own])
         yield from (self._written(o) for o in near if o.inner != self.own)
 
+    def far_less(self, sizes: Sizes) -> Iterator[Node]:
+        """The contraction in its least order, where its own costs more than `FAR` times as much."""
+        sizes = {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}}
+        if 1 < len(self.parts) <= SEARCHED:
+            least, *others = self._least(sizes)
+            if least.inner != self.own and self._own(sizes).cost > FAR * least.cost:
+                self._tell_left(others)
+                yield self._written(least)
+
+    def _own(self, sizes: Sizes) -> _Order:
+        """Its own order, which costs at least so much."""
+        left = self._joined(sizes)
+        for bits in sorted(self.own, key=int.bit_count):
+            inside = [p for p in left if p.bits & bits == p.bits]
+            if len(inside) > 1:
+                made = self._reduced(inside[0].times(sizes, *inside[1:]), sizes)
+                left = [p for p in left if p not in inside] + [made]
+        return left[0].times(sizes, *left[1:])
+
     def _least(self, sizes: Sizes) -> list[_Order]:
         """Orders of all parts, the least first."""
         single = self._joined(sizes)
@@ -247,9 +279,9 @@ class _Opened:
         parts = [self._reduced(p, sizes) for p in parts]
         while len(parts) > SEARCHED:
             pairs = itertools.combinations(parts, 2)
-            a, b = min(pairs, key=lambda pair: pair[0].times(pair[1], sizes).cost)
+            a, b = min(pairs, key=lambda pair: pair[0].times(sizes, pair[1]).cost)
             parts = [p for p in parts if p is not a and p is not b]
-            parts.append(self._reduced(a.times(b, sizes), sizes))
+            parts.append(self._reduced(a.times(sizes, b), sizes))
         return parts
 
     def _reduced(self, order: _Order, sizes: Sizes) -> _Order:

@@ -14,8 +14,8 @@ from napkin.lower.build import build
 from napkin.lower.dots import dot_of
 from napkin.lower.program import Program
 from napkin.machine.machines import Machine
-from napkin.settings.choice import Choice, Unpriced, in_rank, most_over
-from napkin.settings.effort import Effort
+from napkin.settings.choice import Choice, Unpriced, in_rank
+from napkin.settings.effort import most_settings
 from napkin.settings.phrases import kernel_text
 from napkin.settings.pricing import Pricing
 from napkin.settings.tiles import Tiles
@@ -28,23 +28,6 @@ BOUNDED = (
     "groups ask for the fewest values are priced"
 )
 """Why settings are left out where a kernel has more than are priced."""
-
-
-def best_tiles(
-    kernel: Kernel,
-    sizes: Mapping[str, int],
-    dtype: str,
-    machine: Machine,
-    effort: Effort | None = None,
-    under: float = math.inf,
-) -> Choice | None:
-    """The best tiles for a labelled kernel, or None if none fits.
-
-    Args:
-        under: seconds; None may be the answer, too, where the best tiles take as many or more.
-    """
-    most = under * most_over(kernel, kernel.sized(sizes))
-    return next(in_order(unpriced(kernel, sizes, dtype, machine, effort), most), None)
 
 
 def in_order(found: Iterable[Unpriced], most: float = math.inf) -> Iterator[Choice]:
@@ -73,26 +56,16 @@ def in_order(found: Iterable[Unpriced], most: float = math.inf) -> Iterator[Choi
 
 
 def unpriced(
-    kernel: Kernel,
-    sizes: Mapping[str, int],
-    dtype: str,
-    machine: Machine,
-    effort: Effort | None = None,
+    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
 ) -> Iterator[Unpriced]:
     """The settings of a labelled kernel, small tiles first; those have choices that fit by their
-    operands.
-
-    Args:
-        effort: what the search for a diagram has priced, which is counted; by default nothing.
-    """
-    effort = effort or Effort()
+    operands."""
     known = kernel.sized(sizes)
-    tiles = Tiles(kernel, known, most=effort.most(positions(kernel, known)))
-    settings = tiles.settings()
+    tiles = Tiles(kernel, known, most=most_settings(positions(kernel, known)))
     if tiles.left_out and (tracer := active()) is not None:
         what = f"{kernel_text(kernel)}; of more than {tiles.most:,} settings"
         tracer.dropped("setting", what, BOUNDED)
-    return Pricing(kernel, known, dtype, machine).unpriced(effort.counted(settings))
+    return Pricing(kernel, known, dtype, machine).unpriced(tiles.settings())
 
 
 def flat(program: Program) -> bool:

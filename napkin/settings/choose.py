@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 
 from napkin.algebra.contraction import MIN_DOT
@@ -20,8 +20,9 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node
 from napkin.machine.machines import Machine
-from napkin.settings.best import best_tiles, flat, in_order, program_of, unpriced
-from napkin.settings.choice import ROUNDED, Choice, Unpriced
+from napkin.settings.best import flat, program_of, unpriced
+from napkin.settings.choice import ROUNDED, Choice
+from napkin.settings.climb import best_tiles
 from napkin.settings.effort import LABELLINGS, Effort
 from napkin.settings.labelled import least_moving, least_seconds
 from napkin.settings.labels import labellings
@@ -90,7 +91,6 @@ class Search:
         self.parts = parts or {}
         self.deterministic = deterministic
         self.terms = name, outputs, names, sizes
-        self._priced: dict[Kernel, Iterator[Unpriced]] = {}
         self._refused = set[object]()
         self._left = set[Kernel]()
 
@@ -146,17 +146,12 @@ class Search:
     def _some_fit(self, kernel: Kernel) -> bool:
         """Whether a setting of a labelled kernel fits by its operands, and has tensors that Triton
         takes."""
-        every = unpriced(kernel, self.sizes, self.dtype, self.machine, self.effort)
-        first, self._priced[kernel] = itertools.tee(every)
-        return any(True for u in first for _ in u.choices)
+        every = unpriced(kernel, self.sizes, self.dtype, self.machine)
+        return any(True for u in every for _ in u.choices)
 
     def _best_tiles(self, kernel: Kernel) -> Choice | None:
-        """The best tiles for a labelled kernel, or None if none fits; what `fits` has priced is not
-        priced again."""
-        found = self._priced.pop(kernel, None)
-        if found is None:
-            return best_tiles(kernel, self.sizes, self.dtype, self.machine, self.effort)
-        return next(in_order(found), None)
+        """The best tiles for a labelled kernel, or None if none fits."""
+        return best_tiles(kernel, self.sizes, self.dtype, self.machine, self.effort)
 
     @cached_property
     def best(self) -> tuple[Choice, ...]:

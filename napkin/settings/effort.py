@@ -8,58 +8,51 @@ from typing import Literal
 
 from napkin.settings.tiles import MOST
 
-PRICED = 9_000
-"""Settings of one diagram after which only `FEW` of each further kernel are priced. Of `diagrams/`
-one has more, and the same kernels without a bound."""
-
-FEW = 40
-"""Settings of a kernel that are priced then, about."""
-
 LABELLED = 4
 """Terms that take as long to label as a setting takes to price, and all that goes with it. So 1,000
-settings of work took 0.5 to 1.3 seconds in 15 gradients of the field (CPython 3.11, one machine of
-two cores)."""
+settings of work took 0.7 to 1.7 seconds in 73 gradients of the field (CPython 3.11, two cores)."""
 
-NARROW = 14_000
+NARROW = 5_000
 """Work of one diagram after which further segments are tried in few labellings, and in the most
 parts, which are mostly the fastest (see `Effort.work`)."""
 
 LABELLINGS = 2
 """Labellings of a segment that fit and are priced then: those that move the fewest bytes."""
 
-ADDING = 9_000
+ADDING = 3_500
 """Work after which no groups that add in memory are tried: what else there is comes first."""
 
-AS_IT_IS = 18_000
+AS_IT_IS = 9_000
 """Work after which a search that has found a cut of a term as it is tries no other order of points
 for it and stores no more of them."""
 
-SPENT = 21_000
-"""Work after which a search that has found a cut tries no other, but in quick cuts."""
+SPENT = 9_500
+"""Work after which a search that has found a cut tries no other."""
 
-AGAIN = 6_000
+AGAIN = 1_500
 """Work that is left for the points of the term as it is that may be computed again, however much
 the cut before took."""
 
-PAIRS = 20_000
+PAIRS = 10_000
 """Work of a forward and a backward that are planned together, after which no more arrays that may
 be kept are looked at."""
 
-OTHERS = 3_000
+OTHERS = 1_200
 """Work that is left for other terms, however much the best one took: one can take a ten-thousandth
 of the time (of chains of products)."""
 
-LAST = 30_000
-"""Work after which a search that goes on with quick cuts tries no more of them."""
+QUICK = 9_000
+"""Work after which a search looks at no more terms in quick cuts."""
 
 Move = Literal["as it is", "again", "other", "quick"]
 """How a search goes on that has found a cut: by other orders and more points of the term as it is,
-by points of it that are computed again, by other terms, or by quick cuts of them."""
+by points of it that are computed again, by other terms, or, before all that, by quick cuts of
+these."""
 
 LEFT_OUT: Mapping[Move, str] = {
     "as it is": "no other orders of points, and no more points, of the term as is were tried",
     "again": "no points of the term as is were computed again",
-    "other": "no other orders, points or terms were tried, but in quick cuts",
+    "other": "no other orders, points or terms were tried",
     "quick": "no other terms were tried in quick cuts",
 }
 """What a search leaves out that does not go on so."""
@@ -119,32 +112,23 @@ class Effort:
     def over(self, move: Move) -> str:
         """Why a search that has found a cut tries no other by a move; empty where it does."""
         left = AGAIN if move == "again" else OTHERS
-        most = {"as it is": AS_IT_IS, "quick": LAST}.get(move, max(SPENT, self.since + left))
+        most = {"as it is": AS_IT_IS, "quick": QUICK}.get(move, max(SPENT, self.since + left))
         if self.work < most:
             return ""
         self.stopped.add((most, LEFT_OUT[move]))
         return f"the search is bounded: the work of {most:,} settings is done"
-
-    @property
-    def ended(self) -> bool:
-        """Whether some move was not made."""
-        return any(what in LEFT_OUT.values() for _, what in self.stopped)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether so many are priced that only few are of each further kernel."""
-        return self.priced >= PRICED
-
-    def most(self, positions: int) -> int:
-        """Settings of the next kernel to price, about.
-
-        Args:
-            positions: of the arrays that count the chunks which a setting visits.
-        """
-        return min(FEW if self.bounded else MOST, max(1, COUNTED // max(positions, 1)))
 
     def counted(self, settings: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
         """The settings, each counted as it is taken."""
         for tiles in settings:
             self.priced += 1
             yield tiles
+
+
+def most_settings(positions: int) -> int:
+    """Settings of a kernel to price at most, about.
+
+    Args:
+        positions: of the arrays that count the chunks which a setting visits.
+    """
+    return min(MOST, max(1, COUNTED // max(positions, 1)))

@@ -21,8 +21,8 @@ from napkin.derive.rules.scan_parts import UNIT, scanned, why_not_scanned
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
 from napkin.machine.machines import Machine
-from napkin.settings.best import best_tiles
 from napkin.settings.choice import Choice
+from napkin.settings.climb import best_tiles
 from napkin.settings.effort import Effort
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import may_fit, summed_together

@@ -85,6 +85,7 @@ class Tiles:
     Attributes:
         left_out: whether settings were left out because there are more than `most`.
         columns: the axes of an array of settings, which has a row for each.
+        every: the array of those that can be computed with; of more than `most`, see `few`.
     """
 
     def __init__(
@@ -106,13 +107,13 @@ class Tiles:
         self.summed = _only_summed(kernel)
         self.scanned = _scanned(kernel)
         self.columns = list(kernel.axes)
-        self.left_out = False
-
-    def settings(self) -> Iterator[dict[str, int]]:
-        """Every setting whose products and arrays have a size that can be computed with; of more
-        than `most` those for which groups ask for least (see `_few`)."""
         listed = self._settings()
-        found = self._few(listed[self._taken(listed)], self.most)
+        self.every = self.few(taken := listed[self._taken(listed)], self.most)
+        self.left_out = len(self.every) < len(taken)
+
+    def settings(self, places: Iterable[int] | None = None) -> Iterator[dict[str, int]]:
+        """The settings at some places of `every`, by default all."""
+        found = self.every if places is None else self.every[list(places)]
         return (dict(zip(self.columns, tiles, strict=True)) for tiles in found.tolist())
 
     def _taken(self, found: Array) -> Array:
@@ -123,10 +124,10 @@ class Tiles:
         for roles in self.live.products:
             depth = NARROW_DEPTH if roles[2] in self.live.narrow else MIN_DOT
             for role, fewest in zip(roles, (MIN_DOT, MIN_DOT, depth), strict=True):
-                taken &= self._values(found, role) >= fewest
+                taken &= self.values(found, role) >= fewest
         for some, axes in ((self.rows, kernel.group), (self.chunks, kernel.stream.axes)):
             if some:
-                taken &= np.isin(self._values(found, axes), list(some))
+                taken &= np.isin(self.values(found, axes), list(some))
         if self.summed:
             sizes = [self.sizes[a] for a in self.summed]
             taken &= (found[:, self._at(self.summed)] < sizes).sum(axis=1) > 1
@@ -136,7 +137,7 @@ class Tiles:
         """The columns of axes in an array of settings."""
         return [self.columns.index(a) for a in axes]
 
-    def _values(self, found: Array, axes: Iterable[str]) -> Array:
+    def values(self, found: Array, axes: Iterable[str]) -> Array:
         """Values of a tile with some axes, in each of some settings."""
         return found[:, self._at(axes)].prod(axis=1, dtype=float)
 
@@ -154,7 +155,7 @@ class Tiles:
         self.columns = [a for part in parts for a in part[0]]
         found = np.array([[min(shape[a] for shape in part) for part in parts for a in part[0]]])
         for part in parts:
-            found = self._with(self._few(found, LISTED * MOST), part)
+            found = self._with(self.few(found, LISTED * MOST), part)
         return found
 
     def _with(self, found: Array, part: Sequence[dict[str, int]]) -> Array:
@@ -165,24 +166,23 @@ class Tiles:
         ones[:, at], shapes[:, at] = 1, own
         for axes in self.live.chunk:
             if not part[0].keys().isdisjoint(axes):  # larger tiles along others make none larger
-                fits &= np.outer(self._values(ones, axes), self._values(shapes, axes)) <= MAX_TILE
+                fits &= np.outer(self.values(ones, axes), self.values(shapes, axes)) <= MAX_TILE
         which, shape = np.nonzero(fits)
         out = found[which]
         out[:, at] = own[shape]
         return out
 
-    def _few(self, found: Array, most: int) -> Array:
+    def few(self, found: Array, most: int) -> Array:
         """At most about so many of some settings, in their order: as many for each number of values
         of a group and of a chunk, those for which all groups ask for the fewest values."""
         if len(found) <= most:
             return found
-        self.left_out = True
         kernel = self.kernel
         cuts = {a: np.ceil(self.sizes[a] / found[:, i]) for i, a in enumerate(self.columns)}
         requested = sum(
             t.once(self.sizes) * math.prod([cuts[a] for a in t.again]) for t in transfers(kernel)
         )
-        group, chunk = (self._values(found, axes) for axes in (kernel.group, kernel.stream.axes))
+        group, chunk = (self.values(found, axes) for axes in (kernel.group, kernel.stream.axes))
         order = np.lexsort((np.broadcast_to(requested, len(found)), chunk, group))
         new = np.diff(group[order], prepend=0) + abs(np.diff(chunk[order], prepend=0)) != 0
         begins = np.flatnonzero(new)

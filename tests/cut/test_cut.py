@@ -14,9 +14,10 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
-from napkin.settings.best import best_tiles, in_order, unpriced
+from napkin.settings.best import in_order, unpriced
 from napkin.settings.choice import Choice
 from napkin.settings.choose import Search
+from napkin.settings.climb import best_tiles
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
 from napkin.settings.tiles import MAX_GROUP

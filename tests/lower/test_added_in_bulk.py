@@ -30,7 +30,7 @@ from napkin.run.interpret import Traffic
 from napkin.run.warpgroups import run_cta
 from napkin.run.worker import KernelError
 from napkin.schedule import specialised
-from napkin.settings.best import best_tiles
+from napkin.settings.climb import best_tiles
 from napkin.settings.specialised import launched
 
 

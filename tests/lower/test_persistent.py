@@ -18,7 +18,7 @@ from napkin.plan.plan import Plan
 from napkin.plan.ranked import with_choices
 from napkin.run.recipe import recipe_of
 from napkin.schedule import Schedule
-from napkin.settings.best import best_tiles
+from napkin.settings.climb import best_tiles
 
 
 def persistent(name: str, sizes: dict[str, int], programs: int, **changes: Any) -> Plan:

@@ -14,7 +14,7 @@ from napkin.derive.label import label
 from napkin.diagram.library import load
 from napkin.ir.node import FLIGHT, MOST_FACTORS, factors, inside_sums, landings, postorder
 from napkin.run.recipe import recipe_of
-from napkin.settings import effort, labels
+from napkin.settings import labels
 
 Step = Callable[[nk.Array, nk.Array], nk.Array]
 
@@ -163,23 +163,6 @@ def test_what_is_alive_is_found_in_steps_that_grow_with_the_terms() -> None:
         return sum(entry.callcount for entry in profile.getstats())
 
     assert calls(800) < 5 * calls(200)
-
-
-def test_a_search_that_priced_many_settings_prices_few_of_further_kernels(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    full = nk.derive(load("conv2d"), on="h100")
-    assert "bound" not in {m.rule for m in full.trail}
-    monkeypatch.setattr(effort, "PRICED", 0)
-    few = nk.derive(load("conv2d"), on="h100")
-    (bound,) = [m for m in few.trail if m.rule == "bound"]
-    assert bound.note.endswith("about 40 of each further kernel were priced")
-    assert seconds(few) <= 1.25 * seconds(full)
-
-
-def seconds(plan: nk.Plan) -> float:
-    """The predicted time of a plan."""
-    return sum(k.choice.time.seconds for k in plan.kernels)
 
 
 def test_labellings_are_the_same_at_other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

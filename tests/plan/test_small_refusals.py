@@ -10,7 +10,7 @@ import pytest
 import napkin as nk
 from napkin.derive.prepare import prepare
 from napkin.machine.machines import machine
-from napkin.settings.best import best_tiles
+from napkin.settings.climb import best_tiles
 from napkin.settings.labels import labellings
 
 

@@ -18,7 +18,8 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.settings import tiles
-from napkin.settings.best import best_tiles, unpriced
+from napkin.settings.best import unpriced
+from napkin.settings.climb import best_tiles
 from napkin.settings.tiles import MOST, Tiles
 
 WIDE = dict.fromkeys("whnabcd", 2048)
@@ -107,7 +108,7 @@ def test_shapes_of_axes_that_the_same_arrays_carry_are_the_best_of_all(
         asked.append((axis, tile))
         return 1.0
 
-    monkeypatch.setattr(tiles, "waste", counted)
     requests = Tiles(wide(), WIDE)
+    monkeypatch.setattr(tiles, "waste", counted)
     requests._least_padded("whnabc")
     assert len(asked) == sum(len(requests._candidates(a)) for a in "whnabc")

@@ -28,7 +28,7 @@ from napkin.ir.selecting import position
 from napkin.ir.taking import read_table, take
 from napkin.ir.whole_numbers import plus
 from napkin.rewrite import order
-from napkin.rewrite.order import ORDERED
+from napkin.rewrite.order import ORDERED, far
 
 AXES = "abcde"
 
@@ -81,6 +81,29 @@ def test_every_order_has_the_value(n: Node, seed: int, least: int) -> None:
         wanted = values(n, sizes, arrays)
         value = aligned(values(made, known, arrays), made.axes, n.axes)
         np.testing.assert_allclose(value, wanted, rtol=1e-9, atol=1e-9)
+
+
+@given(contractions(), st.sampled_from([2, 64]))
+@settings(max_examples=60, deadline=None)
+def test_an_order_that_costs_far_more_than_the_least_gives_way_to_it(n: Node, size: int) -> None:
+    """By the law of `ORDERED`, whose first order it is; and none is far from the least after it."""
+    sizes = {a: size ** (1 + i % 2) for i, a in enumerate(AXES)}
+    before = order.FAR
+    order.FAR = 1 if size == 2 else before
+    try:
+        for found in far([n], sizes):
+            assert found.made is next(m.made for m in orders(n, sizes))
+            known = {**sizes, **{new: sizes[old] for new, old in found.same_size.items()}}
+            assert not list(far([found.made], known))
+    finally:
+        order.FAR = before
+
+
+def test_a_chain_is_put_in_its_least_order_before_it_is_priced() -> None:
+    n, sizes = chain(4), {f"a{i}": 512 for i in range(5)}
+    (found,) = far([n], sizes)
+    assert multiplied(found.made, sizes) == 3 * 512**3
+    assert not list(far([n], dict.fromkeys(sizes, 2)))
 
 
 # --- which orders there are -----------------------------------------------------------------------

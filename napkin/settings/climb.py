@@ -1,0 +1,110 @@
+"""The best tiles of a kernel: of all its settings, or, in a search for a diagram, of few."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from napkin.algebra.tracer import active
+from napkin.count.shares import positions
+from napkin.derive.kernel import Kernel
+from napkin.machine.machines import Machine
+from napkin.settings.best import in_order, unpriced
+from napkin.settings.choice import Choice, Unpriced, most_over
+from napkin.settings.effort import Effort, most_settings
+from napkin.settings.phrases import kernel_text
+from napkin.settings.pricing import Pricing
+from napkin.settings.tiles import Tiles
+
+FEW = 40
+"""Settings of a kernel that are priced before those beside the best of them, about."""
+
+FARTHER = 1.5
+"""Times as long as pays that settings far apart may take for those beside them to be priced."""
+
+CLIMBED = "they lie farther off than those beside the best setting, all of which take longer"
+
+
+def best_tiles(
+    kernel: Kernel,
+    sizes: Mapping[str, int],
+    dtype: str,
+    machine: Machine,
+    effort: Effort | None = None,
+    under: float = math.inf,
+) -> Choice | None:
+    """The best tiles for a labelled kernel, or None if none fits.
+
+    Args:
+        effort: what the search for a diagram has done, to which this adds; few settings are then
+            priced, of which none beside the best is better. By default all are.
+        under: seconds; None may be the answer, too, where the best tiles take as many or more.
+    """
+    known = kernel.sized(sizes)
+    most = under * most_over(kernel, known)
+    if effort is None:
+        return next(in_order(unpriced(kernel, sizes, dtype, machine), most), None)
+    tiles = Tiles(kernel, known, most=most_settings(positions(kernel, known)))
+    return _climbed(_Landscape(tiles), Pricing(kernel, known, dtype, machine), effort, most)
+
+
+def _climbed(every: _Landscape, pricing: Pricing, effort: Effort, most: float) -> Choice | None:
+    """The best of settings that are far apart, of those beside it, and so on, until none beside is
+    better.
+
+    Args:
+        most: the first number of a rank, above which no choice is wanted.
+    """
+    found: dict[int, Unpriced] = {}
+    best: Choice | None = None
+    left = list(range(every.number)) if every.number <= FEW else every.apart(FEW)
+    while left:
+        settings = effort.counted(every.tiles.settings(left))
+        found |= zip(left, pricing.unpriced(settings), strict=True)
+        best = next(in_order([found[i] for i in sorted(found)], most * FARTHER), None)
+        if best is not None:
+            left = [i for i in every.beside(best) if i not in found]
+        elif most == math.inf:
+            left = [i for i in range(every.number) if i not in found]
+        else:
+            break
+    if len(found) < every.number and (tracer := active()) is not None:
+        what = f"{kernel_text(pricing.of.kernel)}; {every.number - len(found):,} settings"
+        tracer.dropped("setting", what, CLIMBED)
+    return best
+
+
+class _Landscape:
+    """The settings of a kernel, each by its place, and how far they are from each other.
+
+    Attributes:
+        number: how many there are.
+    """
+
+    def __init__(self, tiles: Tiles) -> None:
+        self.tiles, self.number = tiles, len(tiles.every)
+        self._places = {tuple(row): i for i, row in enumerate(tiles.every.tolist())}
+        self._exponents = np.log2(tiles.every).round()
+
+    def apart(self, most: int) -> list[int]:
+        """At most about so many settings that are far apart: groups and chunks of these have the
+        fewest values, four times as many, and so on."""
+        kernel, every = self.tiles.kernel, self.tiles.every
+        taken = np.ones(self.number, bool)
+        for axes in (kernel.group, kernel.stream.axes):
+            steps = np.log2(self.tiles.values(every, axes)).round()
+            taken &= (steps - steps.min()) % 2 == 0
+        return sorted(map(self._place, self.tiles.few(every[taken], most).tolist()))
+
+    def beside(self, best: Choice) -> list[int]:
+        """The settings whose tiles differ from one by a factor of two along an axis or two."""
+        tiles = best.schedule.tiles
+        own = self._exponents[self._place([tiles[a] for a in self.tiles.columns])]
+        steps = abs(self._exponents - own)
+        near = (steps <= 1).all(axis=1) & (steps.sum(axis=1) <= 2)
+        return np.flatnonzero(near).tolist()
+
+    def _place(self, tiles: Sequence[int]) -> int:
+        return self._places[tuple(tiles)]

@@ -37,6 +37,7 @@ def cut(
     unfused: bool = False,
     under: float = math.inf,
     move: Move = "other",
+    best: Cut | None = None,
 ) -> Cut | None:
     """Cut the terms of `outputs` into kernels for a machine.
 
@@ -48,6 +49,7 @@ def cut(
         under: seconds; None is the answer where no cut can take less.
         move: "as it is" where other terms are tried after this one, to which some work is left;
             "quick" for the first order of points alone, and no others.
+        best: a cut that is known, to be made better.
 
     Raises:
         Refusal: some term has no kernel that fits the machine.
@@ -58,10 +60,10 @@ def cut(
         return term.among({*points, *at, *(o.node for o in outputs if is_pointwise(o.node))}, under)
     if unfused or move == "quick":
         return term.among(points, under)
-    found: Cut | None = None
+    found, under = best, min(under, best.seconds) if best else under
     refused: Refusal | None = None
     try:
-        found = term.among(points, under)
+        found = term.among(points, under) or best
     except Refusal as refusal:
         refused = refusal
     for changes in (stored, again):

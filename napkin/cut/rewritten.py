@@ -8,7 +8,7 @@ looked at in turn: a stack of layers has one in each.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from napkin.algebra.tracer import active, times
@@ -17,7 +17,6 @@ from napkin.cut.segments import Memo
 from napkin.cut.ways import Cut
 from napkin.derive.prepare import Prepared
 from napkin.errors import Refusal
-from napkin.ir.node import Node
 from napkin.moves.refactor import (
     MOST,
     Refactored,
@@ -58,128 +57,133 @@ def fastest(
     Raises:
         Refusal: neither the term nor a rewritten one has kernels that fit.
     """
-    own, found = (name, ready, known, memo), None
-    rewritten += in_near_orders(ready.outputs, ready.names, known)
-    plain = [*rewritten]
-    first, ways, refused = None, [plain], None
-    with suppress(Refusal):
-        first = _cut_after(*own, plain, under, "quick")
-    if first and memo.effort.work >= LARGE:
-        found = _with_rewrites(*own, rewritten, first, under, "quick") or first
-        if rewritten != plain:
-            sure = found.seconds <= SURELY * first.seconds
-            ways = [[*rewritten]] if sure else [[*rewritten], plain]
-    for rewrites in ways:
-        try:
-            full = _cut_after(*own, rewrites, found.seconds if found else under, "as it is")
-            if full and (found is None or full.seconds < found.seconds):
-                found, rewritten[:] = full, rewrites
-        except Refusal as why:
-            refused = why
-    for rewrites in [[*rewritten], plain] if rewritten != plain else [plain]:
-        made = [*rewrites]
-        other = _with_rewrites(*own, made, found, under, "other")
-        if other is not found:
-            found, rewritten[:] = other, made
-    if found is None and refused is not None:
-        raise refused
+    search = _Search(name, ready, known, memo, under)
+    found = search.run()
+    rewritten += search.rewrites
     return found
 
 
-def _with_rewrites(
-    name: str,
-    ready: Prepared,
-    known: Mapping[str, int],
-    memo: Memo,
-    rewritten: list[Refactored],
-    found: Cut | None,
-    under: float,
-    move: Move,
-) -> Cut | None:
-    """The fastest cut after rewrites that make it faster than the one that is found."""
-    while True:
-        memo.effort.begins()
-        now, most = rewritten[-1] if rewritten else ready, found.seconds if found else under
-        sizes, done = sized(known, rewritten), {t.made for t in rewritten}
-        best = _best_refactored(name, now, sizes, memo, most, done, move)
-        if best is None or best[1].seconds >= most * (CLEARLY if move == "quick" else 1):
-            return found
-        rewritten += best[0]
-        found = best[1]
+class _Search:
+    """A search for the fastest cut of a term.
+
+    Attributes:
+        rewrites: those of the fastest cut so far.
+        near: those that give contractions orders near their least, where these are tried first.
+    """
+
+    def __init__(
+        self, name: str, ready: Prepared, known: Mapping[str, int], memo: Memo, under: float
+    ) -> None:
+        self.name, self.ready, self.known, self.memo, self.under = name, ready, known, memo, under
+        self.near: Rewrites = []
+        self.rewrites: Rewrites = []
+
+    def run(self) -> Cut | None:
+        """The fastest cut."""
+        first, found, refused = self._first(), None, None
+        ways = [self.near]
+        if first and self.memo.effort.work >= LARGE:
+            found = self._with_rewrites(first, "quick") or first
+            if self.rewrites != self.near:
+                ways = [self.rewrites]
+                ways += [self.near] if found.seconds > SURELY * first.seconds else []
+        for rewrites in ways:
+            best = found if rewrites is self.rewrites else None
+            most = found.seconds if found else self.under
+            try:
+                full = self._cut(rewrites, most, "as it is", best)
+                if full and (found is None or full.seconds < found.seconds):
+                    found, self.rewrites = full, rewrites
+            except Refusal as why:
+                refused = why
+        found = self._with_rewrites(found, "other")
+        if self.rewrites != self.near:
+            best, self.rewrites = self.rewrites, self.near
+            other = self._with_rewrites(found, "other")
+            self.rewrites = best if other is found else self.rewrites
+            found = other
+        if found is None and refused is not None:
+            raise refused
+        return found
+
+    def _first(self) -> Cut | None:
+        """A quick cut of the term: as it is, or in orders near the least where that is faster."""
+        near = in_near_orders(self.ready.outputs, self.ready.names, self.known)
+        found, under = None, self.under
+        for rewrites in [near, []] if near else [[]]:
+            with suppress(Refusal):
+                if cut := self._cut(rewrites, under, "quick"):
+                    self.near, self.rewrites = rewrites, rewrites
+                    found, under = cut, cut.seconds
+        return found
+
+    def _cut(
+        self, rewrites: Rewrites, under: float, move: Move, best: Cut | None = None
+    ) -> Cut | None:
+        """How the term is cut after rewrites; None where that takes `under` seconds or more.
+
+        Raises:
+            Refusal: it has no kernels that fit.
+        """
+        now, sizes = rewrites[-1] if rewrites else self.ready, sized(self.known, rewrites)
+        own = self.name, now.outputs, now.names, sizes, self.memo
+        return cut(*own, under=under, move=move, best=best)
+
+    def _with_rewrites(self, found: Cut | None, move: Move) -> Cut | None:
+        """The fastest cut after further rewrites that make it faster than the one that is found."""
+        while True:
+            self.memo.effort.begins()
+            most = found.seconds if found else self.under
+            best = self._best_refactored(most, move)
+            if best is None or best[1].seconds >= most * (CLEARLY if move == "quick" else 1):
+                return found
+            self.rewrites = [*self.rewrites, *best[0]]
+            found = best[1]
+
+    def _best_refactored(self, under: float, move: Move) -> tuple[Rewrites, Cut] | None:
+        """The best of the rewrites of one node of the term, or of all of a kind where one pays, and
+        how the term is cut then; None where that takes `under` seconds or more whichever is taken,
+        or where there is none beside those that are done."""
+        found: list[tuple[Rewrites, Cut | None]] = []
+        paying: list[Refactored] = []
+        term = self.rewrites[-1] if self.rewrites else self.ready
+        sizes, done = sized(self.known, self.rewrites), {t.made for t in self.rewrites}
+        done -= {t.made for t in self.near}
+        for other in refactorings(term.outputs, term.names, sizes, done):
+            if any(p.kind == other.kind and p.at is not other.at for p in paying):
+                _tell_left(other, "it is tried with another of its kind, which pays")
+                continue
+            if under < math.inf and (why := self.memo.effort.over(move)):
+                _tell_left(other, why)
+                continue
+            way = self._cut_further([other], under, move)
+            found.append(([other], way))
+            if way is None or way.seconds >= under:
+                continue
+            every = everywhere(other, sizes, done)
+            if len(every) > MOST:
+                self.memo.effort.begins()
+                found.append((every, self._cut_further(every, way.seconds, move)))
+                paying += [other] if found[-1][1] else []
+            if move == "quick" and way.seconds < AT_ONCE * under < math.inf:
+                break
+        _tell_refactored(found, under)
+        fits = [(rewrites, way) for rewrites, way in found if way]
+        return min(fits, key=lambda f: f[1].seconds, default=None)
+
+    def _cut_further(self, rewrites: Rewrites, under: float, move: Move) -> Cut | None:
+        """How the term is cut after further rewrites; None where that takes `under` seconds or
+        more, or no kernels fit."""
+        if (tracer := active()) is not None:
+            tracer.began(f"the term with {_text(rewrites)}", rewrites[-1])
+        with suppress(Refusal):
+            return self._cut([*self.rewrites, *rewrites], under, move)
+        return None
 
 
 def sized(known: Mapping[str, int], rewritten: Sequence[Refactored]) -> dict[str, int]:
     """The sizes of all axes, those that rewrites named anew among them."""
     return {**known, **{new: known[old] for new, old in same_size(rewritten).items()}}
-
-
-def _best_refactored(
-    name: str,
-    term: Prepared | Refactored,
-    sizes: Mapping[str, int],
-    memo: Memo,
-    under: float,
-    done: Set[Node],
-    move: Move,
-) -> tuple[Rewrites, Cut] | None:
-    """The best of the rewrites of one node of a term, or of all of a kind where one pays, and how
-    the term is cut then; None where that takes `under` seconds or more whichever is taken, or where
-    there is none beside those that are done."""
-    found: list[tuple[Rewrites, Cut | None]] = []
-    paying: list[Refactored] = []
-    for other in refactorings(term.outputs, term.names, sizes, done):
-        if any(p.kind == other.kind and p.at is not other.at for p in paying):
-            _tell_left(other, "it is tried with another of its kind, which pays")
-            continue
-        if under < math.inf and (why := memo.effort.over(move)):
-            _tell_left(other, why)
-            continue
-        way = _cut(name, [other], sizes, memo, under, move)
-        found.append(([other], way))
-        if way is None or way.seconds >= under:
-            continue
-        every = everywhere(other, sizes, done)
-        if len(every) > MOST:
-            memo.effort.begins()
-            found.append((every, _cut(name, every, sizes, memo, way.seconds, move)))
-            paying += [other] if found[-1][1] else []
-        if move == "quick" and way.seconds < AT_ONCE * under < math.inf:
-            break
-    _tell_refactored(found, under)
-    fits = [(rewrites, way) for rewrites, way in found if way]
-    return min(fits, key=lambda f: f[1].seconds, default=None)
-
-
-def _cut_after(
-    name: str,
-    ready: Prepared,
-    known: Mapping[str, int],
-    memo: Memo,
-    rewrites: Rewrites,
-    under: float,
-    move: Move,
-) -> Cut | None:
-    """How a term is cut after rewrites; None where that takes `under` seconds or more.
-
-    Raises:
-        Refusal: it has no kernels that fit.
-    """
-    now, sizes = rewrites[-1] if rewrites else ready, sized(known, rewrites)
-    own = name, now.outputs, now.names, sizes, memo
-    return cut(*own, under=under, move=move)
-
-
-def _cut(
-    name: str, rewrites: Rewrites, sizes: Mapping[str, int], memo: Memo, under: float, move: Move
-) -> Cut | None:
-    """How a term with rewrites is cut; None where that takes `under` seconds or more."""
-    last = rewrites[-1]
-    if (tracer := active()) is not None:
-        tracer.began(f"the term with {_text(rewrites)}", last)
-    with suppress(Refusal):
-        own = name, last.outputs, last.names, sized(sizes, rewrites), memo
-        return cut(*own, under=under, move=move)
-    return None
 
 
 def _text(rewrites: Rewrites) -> str:

@@ -30,7 +30,9 @@ BOUNDED = (
 """Why settings are left out where a kernel has more than are priced."""
 
 
-def in_order(found: Iterable[Unpriced], most: float = math.inf) -> Iterator[Choice]:
+def in_order(
+    found: Iterable[Unpriced], most: float = math.inf, tried: int = TRIED
+) -> Iterator[Choice]:
     """The settings of a labelled kernel whose operands fit, in the order of their rank, the best
     first (`napkin.plan.fitting` asks the compiler what it allocates beside operands).
 
@@ -40,6 +42,7 @@ def in_order(found: Iterable[Unpriced], most: float = math.inf) -> Iterator[Choi
     Args:
         most: the first number of a rank, above which no more choices are wanted; while only such
             tiles are found, others are looked for whatever their rank.
+        tried: such tiles in turn after which no others are looked for.
     """
     folded: list[Choice] = []
     last = -1
@@ -50,7 +53,7 @@ def in_order(found: Iterable[Unpriced], most: float = math.inf) -> Iterator[Choi
             yield resolved(choice, program)
             continue
         folded.append(resolved(choice, program))
-        if i - last == TRIED:
+        if i - last >= tried:
             break
     yield from folded
 

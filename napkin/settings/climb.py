@@ -11,7 +11,7 @@ from napkin.algebra.tracer import active
 from napkin.count.shares import positions
 from napkin.derive.kernel import Kernel
 from napkin.machine.machines import Machine
-from napkin.settings.best import in_order, unpriced
+from napkin.settings.best import TRIED, in_order, unpriced
 from napkin.settings.choice import Choice, Unpriced, most_over
 from napkin.settings.effort import Effort, most_settings
 from napkin.settings.phrases import kernel_text
@@ -63,7 +63,8 @@ def _climbed(every: _Landscape, pricing: Pricing, effort: Effort, most: float) -
     while left:
         settings = effort.counted(every.tiles.settings(left))
         found |= zip(left, pricing.unpriced(settings), strict=True)
-        best = next(in_order([found[i] for i in sorted(found)], most * FARTHER), None)
+        tried = max(1, TRIED * len(found) // every.number)
+        best = next(in_order([found[i] for i in sorted(found)], most * FARTHER, tried), None)
         if best is not None:
             left = [i for i in every.beside(best) if i not in found]
         elif most == math.inf:
@@ -89,14 +90,14 @@ class _Landscape:
         self._exponents = np.log2(tiles.every).round()
 
     def apart(self, most: int) -> list[int]:
-        """At most about so many settings that are far apart: groups and chunks of these have the
-        fewest values, four times as many, and so on."""
+        """At most about twice so many settings that are far apart: the tiles of some, and the
+        groups and chunks of others, have the fewest values, four times as many, and so on."""
         kernel, every = self.tiles.kernel, self.tiles.every
-        taken = np.ones(self.number, bool)
-        for axes in (kernel.group, kernel.stream.axes):
-            steps = np.log2(self.tiles.values(every, axes)).round()
-            taken &= (steps - steps.min()) % 2 == 0
-        return sorted(map(self._place, self.tiles.few(every[taken], most).tolist()))
+        along = (kernel.group, kernel.stream.axes)
+        values = np.stack([self.tiles.values(every, axes) for axes in along], axis=1)
+        found = [self._exponents, np.log2(values).round()]
+        some = (every[((x - x.min(axis=0)) % 2 == 0).all(axis=1)] for x in found)
+        return sorted({self._place(t) for x in some for t in self.tiles.few(x, most).tolist()})
 
     def beside(self, best: Choice) -> list[int]:
         """The settings whose tiles differ from one by a factor of two along an axis or two."""

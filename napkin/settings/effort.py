@@ -29,7 +29,7 @@ for it and stores no more of them."""
 SPENT = 9_500
 """Work after which a search that has found a cut tries no other."""
 
-AGAIN = 1_500
+AGAIN = 4_000
 """Work that is left for the points of the term as it is that may be computed again, however much
 the cut before took."""
 

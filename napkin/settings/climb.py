@@ -100,12 +100,14 @@ class _Landscape:
         return sorted({self._place(t) for x in some for t in self.tiles.few(x, most).tolist()})
 
     def beside(self, best: Choice) -> list[int]:
-        """The settings whose tiles differ from one by a factor of two along an axis or two."""
+        """The settings whose tiles differ from one by a factor of two along an axis or two, or that
+        have as many values in another shape along two axes."""
         tiles = best.schedule.tiles
         own = self._exponents[self._place([tiles[a] for a in self.tiles.columns])]
-        steps = abs(self._exponents - own)
-        near = (steps <= 1).all(axis=1) & (steps.sum(axis=1) <= 2)
-        return np.flatnonzero(near).tolist()
+        steps = self._exponents - own
+        near = (abs(steps) <= 1).all(axis=1) & (abs(steps).sum(axis=1) <= 2)
+        swapped = (steps.sum(axis=1) == 0) & ((steps != 0).sum(axis=1) <= 2)
+        return np.flatnonzero(near | swapped).tolist()
 
     def _place(self, tiles: Sequence[int]) -> int:
         return self._places[tuple(tiles)]

@@ -33,7 +33,9 @@ from kernel import (  # beside this file
     latent_attention_gradient_dU_dW,
     latent_attention_gradient_difference_2,
     latent_attention_gradient_scaled_2,
-    latent_attention_gradient_total4_z4,
+    latent_attention_gradient_total4,
+    latent_attention_gradient_total5,
+    latent_attention_gradient_z4,
 )
 
 # Triton 3.6 calls them async_copy_global_to_shared and async_copy_shared_to_global
@@ -385,9 +387,10 @@ def run(Q, P, C, R, U, W, dO):
     dQ = torch.empty((b, h, q, n), dtype=torch.bfloat16, device=Q.device)
     dP = torch.empty((b, h, q, r), dtype=torch.bfloat16, device=Q.device)
     total4 = torch.empty((b, h, v, x), dtype=torch.bfloat16, device=Q.device)
+    total5 = torch.empty((b, x, c), dtype=torch.bfloat16, device=Q.device)
     z4 = torch.empty((b, h, x, n), dtype=torch.bfloat16, device=Q.device)
-    dR = torch.empty((b, x, r), dtype=torch.bfloat16, device=Q.device)
     dC = torch.empty((b, x, c), dtype=torch.bfloat16, device=Q.device)
+    dR = torch.empty((b, x, r), dtype=torch.bfloat16, device=Q.device)
     dU = torch.empty((h, c, n), dtype=torch.bfloat16, device=Q.device)
     dW = torch.empty((h, c, v), dtype=torch.bfloat16, device=Q.device)
 
@@ -504,79 +507,105 @@ def run(Q, P, C, R, U, W, dO):
 
     WIDE = max(
         _reach((b, h, q, v), dO.stride(), (1, 1, 64, 128)),
-        _reach((b, h, q, x), difference_2.stride(), (1, 1, 64, 64)),
-        _reach((b, h, q, x), scaled_2.stride(), (1, 1, 64, 64)),
-        _reach((b, h, q, n), Q.stride(), (1, 1, 64, 128)),
-        _reach((b, h, v, x), total4.stride(), (1, 1, 128, 64)),
-        _reach((b, h, x, n), z4.stride(), (1, 1, 64, 128)),
+        _reach((b, h, q, x), difference_2.stride(), (1, 1, 64, 128)),
+        _reach((b, h, v, x), total4.stride(), (1, 1, 128, 128)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(dO, scaled_2, Q, total4, z4)
-    GRID = (b * h * triton.cdiv(x, 64),)
-    latent_attention_gradient_total4_z4[GRID](
+    DESCRIPTORS = not WIDE and _described(dO, total4)
+    GRID = (b * h * triton.cdiv(v, 128) * triton.cdiv(x, 128),)
+    latent_attention_gradient_total4[GRID](
         TensorDescriptor.from_tensor(dO, [1, 1, 64, 128]) if DESCRIPTORS else dO, difference_2,
-        TensorDescriptor.from_tensor(scaled_2, [1, 1, 64, 64]) if DESCRIPTORS else scaled_2,
-        TensorDescriptor.from_tensor(Q, [1, 1, 64, 128]) if DESCRIPTORS else Q,
-        TensorDescriptor.from_tensor(total4, [1, 1, 128, 64]) if DESCRIPTORS else total4,
-        TensorDescriptor.from_tensor(z4, [1, 1, 64, 128]) if DESCRIPTORS else z4,
-        h, x, q, v, n,
-        *dO.stride(), *difference_2.stride(), *scaled_2.stride(), *Q.stride(), *total4.stride(),
-        *z4.stride(),
-        BLOCK_X=64, BLOCK_Q=64, BLOCK_V=128, BLOCK_N=128,
-        EVEN_X=x % 64 == 0, EVEN_Q=q % 64 == 0, EVEN_V=v == 128, EVEN_N=n == 128,
-        STEP_V=_step(v, dO.stride()),
-        STEP_X=_step(x, difference_2.stride(), scaled_2.stride(), total4.stride()),
-        STEP_N=_step(n, Q.stride(), z4.stride()),
+        TensorDescriptor.from_tensor(total4, [1, 1, 128, 128]) if DESCRIPTORS else total4,
+        h, v, x, q,
+        *dO.stride(), *difference_2.stride(), *total4.stride(),
+        BLOCK_V=128, BLOCK_X=128, BLOCK_Q=64,
+        EVEN_V=v % 128 == 0, EVEN_X=x % 128 == 0, EVEN_Q=q % 64 == 0,
+        STEP_V=_step(v, dO.stride()), STEP_X=_step(x, difference_2.stride(), total4.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
         num_warps=8, num_stages=2,
     )
 
     WIDE = max(
-        _reach((b, h, q, x), scaled_2.stride(), (1, 1, 256, 64)),
-        _reach((b, h, q, r), P.stride(), (1, 1, 256, 64)),
-        _reach((b, x, r), dR.stride(), (1, 64, 64)),
+        _reach((b, h, v, x), total4.stride(), (1, 2, 64, 128)),
+        _reach((h, c, v), W.stride(), (2, 128, 64)),
+        _reach((b, x, c), total5.stride(), (1, 128, 128)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(scaled_2, P, dR)
-    GRID = (b * triton.cdiv(x, 64) * triton.cdiv(r, 64),)
-    latent_attention_gradient_dR[GRID](
-        TensorDescriptor.from_tensor(scaled_2, [1, 1, 256, 64]) if DESCRIPTORS else scaled_2,
-        TensorDescriptor.from_tensor(P, [1, 1, 256, 64]) if DESCRIPTORS else P,
-        TensorDescriptor.from_tensor(dR, [1, 64, 64]) if DESCRIPTORS else dR,
-        (n + r) ** -0.5,
-        x, r, h, q,
-        *scaled_2.stride(), *P.stride(), *dR.stride(),
-        BLOCK_X=64, BLOCK_R=64, BLOCK_Q=256,
-        EVEN_X=x % 64 == 0, EVEN_R=r % 64 == 0, EVEN_Q=q % 256 == 0,
-        STEP_X=_step(x, scaled_2.stride()), STEP_R=_step(r, P.stride(), dR.stride()),
+    DESCRIPTORS = not WIDE and _described(total4, total5)
+    GRID = (b * triton.cdiv(x, 128) * triton.cdiv(c, 128),)
+    latent_attention_gradient_total5[GRID](
+        TensorDescriptor.from_tensor(total4, [1, 2, 64, 128]) if DESCRIPTORS else total4, W,
+        TensorDescriptor.from_tensor(total5, [1, 128, 128]) if DESCRIPTORS else total5,
+        x, c, h, v,
+        *total4.stride(), *W.stride(), *total5.stride(),
+        BLOCK_X=128, BLOCK_C=128, BLOCK_H=2, BLOCK_V=64,
+        EVEN_X=x % 128 == 0, EVEN_C=c % 128 == 0, EVEN_H=h % 2 == 0, EVEN_V=v % 64 == 0,
+        STEP_X=_step(x, total4.stride()), STEP_V=_step(v, W.stride()),
+        STEP_C=_step(c, total5.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, h, v, x), total4.stride(), (1, 1, 128, 64)),
-        _reach((h, c, v), W.stride(), (1, 64, 128)),
-        _reach((b, h, x, n), z4.stride(), (1, 1, 64, 128)),
-        _reach((h, c, n), U.stride(), (1, 64, 128)),
-        _reach((b, x, c), dC.stride(), (1, 64, 64)),
+        _reach((b, h, q, x), scaled_2.stride(), (1, 1, 128, 128)),
+        _reach((b, h, q, n), Q.stride(), (1, 1, 128, 128)),
+        _reach((b, h, x, n), z4.stride(), (1, 1, 128, 128)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(W, z4, U, dC)
-    GRID = (b * triton.cdiv(x, 64) * triton.cdiv(c, 64),)
-    latent_attention_gradient_dC[GRID](
-        total4, TensorDescriptor.from_tensor(W, [1, 64, 128]) if DESCRIPTORS else W,
-        TensorDescriptor.from_tensor(z4, [1, 1, 64, 128]) if DESCRIPTORS else z4,
-        TensorDescriptor.from_tensor(U, [1, 64, 128]) if DESCRIPTORS else U,
-        TensorDescriptor.from_tensor(dC, [1, 64, 64]) if DESCRIPTORS else dC,
-        (n + r) ** -0.5,
-        x, c, h, v, n,
-        *total4.stride(), *W.stride(), *z4.stride(), *U.stride(), *dC.stride(),
-        BLOCK_X=64, BLOCK_C=64, BLOCK_V=128, BLOCK_N=128,
-        EVEN_X=x % 64 == 0, EVEN_C=c % 64 == 0, EVEN_V=v == 128, EVEN_N=n == 128,
-        STEP_X=_step(x, total4.stride()), STEP_V=_step(v, W.stride()),
-        STEP_N=_step(n, z4.stride(), U.stride()), STEP_C=_step(c, dC.stride()),
+    DESCRIPTORS = not WIDE and _described(scaled_2, Q, z4)
+    GRID = (min(b * h * triton.cdiv(x, 128) * triton.cdiv(n, 128), 132),)
+    latent_attention_gradient_z4[GRID](
+        TensorDescriptor.from_tensor(scaled_2, [1, 1, 128, 128]) if DESCRIPTORS else scaled_2,
+        TensorDescriptor.from_tensor(Q, [1, 1, 128, 128]) if DESCRIPTORS else Q,
+        TensorDescriptor.from_tensor(z4, [1, 1, 128, 128]) if DESCRIPTORS else z4,
+        b, h, x, n, q,
+        *scaled_2.stride(), *Q.stride(), *z4.stride(),
+        BLOCK_X=128, BLOCK_N=128, BLOCK_Q=128,
+        EVEN_X=x % 128 == 0, EVEN_N=n % 128 == 0, EVEN_Q=q % 128 == 0,
+        STEP_X=_step(x, scaled_2.stride()), STEP_N=_step(n, Q.stride(), z4.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
         num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((b, h, x, n), z4.stride(), (1, 2, 128, 64)),
+        _reach((h, c, n), U.stride(), (2, 128, 64)),
+        _reach((b, x, c), total5.stride(), (1, 128, 128)),
+        _reach((b, x, c), dC.stride(), (1, 128, 128)),
+    ) >= 2**31
+    GRID = (b * triton.cdiv(x, 128) * triton.cdiv(c, 128),)
+    latent_attention_gradient_dC[GRID](
+        z4, U, total5, dC,
+        (n + r) ** -0.5,
+        x, c, h, n,
+        *z4.stride(), *U.stride(), *total5.stride(), *dC.stride(),
+        BLOCK_X=128, BLOCK_C=128, BLOCK_H=2, BLOCK_N=64,
+        EVEN_X=x % 128 == 0, EVEN_C=c % 128 == 0, EVEN_H=h % 2 == 0, EVEN_N=n % 64 == 0,
+        STEP_N=_step(n, z4.stride(), U.stride()), STEP_C=_step(c, total5.stride(), dC.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((b, h, q, x), scaled_2.stride(), (1, 1, 256, 64)),
+        _reach((b, h, q, r), P.stride(), (1, 1, 256, 32)),
+        _reach((b, x, r), dR.stride(), (1, 64, 32)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(scaled_2, P, dR)
+    GRID = (b * triton.cdiv(x, 64) * triton.cdiv(r, 32),)
+    latent_attention_gradient_dR[GRID](
+        TensorDescriptor.from_tensor(scaled_2, [1, 1, 256, 64]) if DESCRIPTORS else scaled_2,
+        TensorDescriptor.from_tensor(P, [1, 1, 256, 32]) if DESCRIPTORS else P,
+        TensorDescriptor.from_tensor(dR, [1, 64, 32]) if DESCRIPTORS else dR,
+        (n + r) ** -0.5,
+        x, r, h, q,
+        *scaled_2.stride(), *P.stride(), *dR.stride(),
+        BLOCK_X=64, BLOCK_R=32, BLOCK_Q=256,
+        EVEN_X=x % 64 == 0, EVEN_R=r % 32 == 0, EVEN_Q=q % 256 == 0,
+        STEP_X=_step(x, scaled_2.stride()), STEP_R=_step(r, P.stride(), dR.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=4,
     )
 
     WIDE = max(

@@ -13,12 +13,10 @@ linear_attention_K_V:
   tile d = 16
   tile x = 256
 linear_attention:
-  stream d2
   group q
   group d
-  tile q = 16
-  tile d = 64
-  tile d2 = 128
+  tile q = 32
+  tile d = 128
 
 linear_attention_K_V, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*d2 + d*d2*x/g_d2 + d*d2*x/g_d
@@ -27,8 +25,8 @@ linear_attention_K_V, in values and axis sizes (g: group, s: chunk, M: memory):
 
 linear_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*d2*q/g_q + d*d2*q/g_d + d*q
-  M = g_d*g_q + g_d*s_d2 + g_q*s_d2
-  bound = d*q + 2*d*d2*q/sqrt(M)
+  M = Max(g_d*g_q, d2*g_d + d2*g_q)
+  bound = d*q + 2*d*d2**2*q/M + 2*d*d2*q*sqrt(M + d2**2)/M
 """
 
 import math
@@ -105,7 +103,7 @@ def linear_attention(
     Q, K_V, O, size_q, size_d, size_d2, Q_stride_q, Q_stride_d, K_V_stride_d2, K_V_stride_d,
     O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
     EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, EVEN_D2: tl.constexpr, STEP_D2: tl.constexpr,
-    STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -116,53 +114,33 @@ def linear_attention(
     K_V_stride_d2 = K_V_stride_d2 // STEP_D * STEP_D
     O_stride_q = O_stride_q // STEP_D * STEP_D
 
-    # the groups of this program instance
-    groups = tl.cdiv(size_q, BLOCK_Q) * tl.cdiv(size_d, BLOCK_D)
-    for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
-
-        # this group's place
-        pid = tl.cast(group, INDEX)
-        d_id = pid % tl.cdiv(size_d, BLOCK_D)
-        pid = pid // tl.cdiv(size_d, BLOCK_D)
-        q_id = pid
-        q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
-        q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
-        d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
-        d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-
-        # stream d2
-        O_acc = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
-        for d2_start in tl.range(0, size_d2, BLOCK_D2):
-            d2 = d2_start + tl.arange(0, BLOCK_D2).to(INDEX)
-            d2_in = tl.full([BLOCK_D2], True, tl.int1) if EVEN_D2 else d2 < size_d2
-            if DESCRIPTORS:
-                Q_tile = Q.load([q_id * BLOCK_Q, d2_start])
-            else:
-                Q_tile = tl.load(
-                    Q + q[:, None] * Q_stride_q + d2[None, :] * Q_stride_d,
-                    mask=q_in[:, None] & d2_in[None, :],
-                    other=0.0,
-                )
-            if DESCRIPTORS:
-                K_V_tile = K_V.load([d2_start, d_id * BLOCK_D])
-            else:
-                K_V_tile = tl.load(
-                    K_V + d2[:, None] * K_V_stride_d2 + d[None, :] * K_V_stride_d,
-                    mask=d2_in[:, None] & d_in[None, :],
-                    other=0.0,
-                )
-            O_acc = tl.dot(Q_tile, K_V_tile, O_acc, input_precision='ieee')
-
-        # tail
-        O_tile = O_acc
-        if DESCRIPTORS:
-            O.store([q_id * BLOCK_Q, d_id * BLOCK_D], O_tile.to(O.dtype))
-        else:
-            tl.store(
-                O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-                O_tile,
-                mask=q_in[:, None] & d_in[None, :],
-            )
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    d_id = pid % tl.cdiv(size_d, BLOCK_D)
+    pid = pid // tl.cdiv(size_d, BLOCK_D)
+    q_id = pid
+    q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
+    d2 = tl.arange(0, BLOCK_D2).to(INDEX)
+    d2_in = tl.full([BLOCK_D2], True, tl.int1) if EVEN_D2 else d2 < size_d2
+    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
+    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+    Q_tile = tl.load(
+        Q + q[:, None] * Q_stride_q + d2[None, :] * Q_stride_d,
+        mask=q_in[:, None] & d2_in[None, :],
+        other=0.0,
+    )
+    K_V_tile = tl.load(
+        K_V + d2[:, None] * K_V_stride_d2 + d[None, :] * K_V_stride_d,
+        mask=d2_in[:, None] & d_in[None, :],
+        other=0.0,
+    )
+    O_2 = tl.dot(Q_tile, K_V_tile, input_precision='ieee')
+    tl.store(
+        O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
+        O_2,
+        mask=q_in[:, None] & d_in[None, :],
+    )
 
 
 def _reach(sizes, strides, tiles):
@@ -198,6 +176,8 @@ def run(Q, K, V):
         raise ValueError(f"K is {tuple(K.shape)}, not {(x, d)}")
     if V.shape != (x, d):
         raise ValueError(f"V is {tuple(V.shape)}, not {(x, d)}")
+    if d > 128:
+        raise ValueError(f"tiles hold up to 128 of d, not {d}")
     K_V = torch.empty((d, d), dtype=torch.bfloat16, device=Q.device)
     O = torch.empty((q, d), dtype=torch.bfloat16, device=Q.device)
 
@@ -223,22 +203,18 @@ def run(Q, K, V):
     )
 
     WIDE = max(
-        _reach((q, d), Q.stride(), (16, 64)),
-        _reach((d, d), K_V.stride(), (128, 64)),
-        _reach((q, d), O.stride(), (16, 64)),
+        _reach((q, d), Q.stride(), (32, 128)),
+        _reach((d, d), K_V.stride(), (128, 128)),
+        _reach((q, d), O.stride(), (32, 128)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(Q, K_V, O)
-    GRID = (min(triton.cdiv(q, 16) * triton.cdiv(d, 64), 396),)
+    GRID = (triton.cdiv(q, 32) * triton.cdiv(d, 128),)
     linear_attention[GRID](
-        TensorDescriptor.from_tensor(Q, [16, 128]) if DESCRIPTORS else Q,
-        TensorDescriptor.from_tensor(K_V, [128, 64]) if DESCRIPTORS else K_V,
-        TensorDescriptor.from_tensor(O, [16, 64]) if DESCRIPTORS else O,
+        Q, K_V, O,
         q, d, d,
         *Q.stride(), *K_V.stride(), *O.stride(),
-        BLOCK_Q=16, BLOCK_D=64, BLOCK_D2=128,
-        EVEN_Q=q % 16 == 0, EVEN_D=d % 64 == 0, EVEN_D2=d % 128 == 0,
+        BLOCK_Q=32, BLOCK_D=128, BLOCK_D2=128,
+        EVEN_Q=q % 32 == 0, EVEN_D=d % 128 == 0, EVEN_D2=d == 128,
         STEP_D2=_step(d, Q.stride()), STEP_D=_step(d, K_V.stride(), O.stride()),
-        DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )

@@ -30,9 +30,7 @@ BOUNDED = (
 """Why settings are left out where a kernel has more than are priced."""
 
 
-def in_order(
-    found: Iterable[Unpriced], most: float = math.inf, tried: int = TRIED
-) -> Iterator[Choice]:
+def in_order(found: Iterable[Unpriced], most: float = math.inf) -> Iterator[Choice]:
     """The settings of a labelled kernel whose operands fit, in the order of their rank, the best
     first (`napkin.plan.fitting` asks the compiler what it allocates beside operands).
 
@@ -42,7 +40,6 @@ def in_order(
     Args:
         most: the first number of a rank, above which no more choices are wanted; while only such
             tiles are found, others are looked for whatever their rank.
-        tried: such tiles in turn after which no others are looked for.
     """
     folded: list[Choice] = []
     last = -1
@@ -53,7 +50,7 @@ def in_order(
             yield resolved(choice, program)
             continue
         folded.append(resolved(choice, program))
-        if i - last >= tried:
+        if i - last == TRIED:
             break
     yield from folded
 

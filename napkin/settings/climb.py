@@ -11,8 +11,8 @@ from napkin.algebra.tracer import active
 from napkin.count.shares import positions
 from napkin.derive.kernel import Kernel
 from napkin.machine.machines import Machine
-from napkin.settings.best import TRIED, in_order, unpriced
-from napkin.settings.choice import Choice, Unpriced, most_over
+from napkin.settings.best import in_order, program_of, resolved, unpriced
+from napkin.settings.choice import Choice, Unpriced, in_rank, most_over
 from napkin.settings.effort import Effort, most_settings
 from napkin.settings.phrases import kernel_text
 from napkin.settings.pricing import Pricing
@@ -23,6 +23,9 @@ FEW = 40
 
 FARTHER = 1.5
 """Times as long as pays that settings far apart may take for those beside them to be priced."""
+
+FLAT = 4
+"""Times as long as tiles that must be flattened that others take at most to come first."""
 
 CLIMBED = "they lie farther off than those beside the best setting, all of which take longer"
 
@@ -63,8 +66,7 @@ def _climbed(every: _Landscape, pricing: Pricing, effort: Effort, most: float) -
     while left:
         settings = effort.counted(every.tiles.settings(left))
         found |= zip(left, pricing.unpriced(settings), strict=True)
-        tried = max(1, TRIED * len(found) // every.number)
-        best = next(in_order([found[i] for i in sorted(found)], most * FARTHER, tried), None)
+        best = _first([found[i] for i in sorted(found)], most * FARTHER)
         if best is not None:
             left = [i for i in every.beside(best) if i not in found]
         elif most == math.inf:
@@ -74,6 +76,15 @@ def _climbed(every: _Landscape, pricing: Pricing, effort: Effort, most: float) -
     if len(found) < every.number and (tracer := active()) is not None:
         what = f"{kernel_text(pricing.of.kernel)}; {every.number - len(found):,} settings"
         tracer.dropped("setting", what, CLIMBED)
+    return best
+
+
+def _first(found: Sequence[Unpriced], most: float) -> Choice | None:
+    """The best of some settings, as `in_order` has them but where others are far better."""
+    best = next(in_order(found, most), None)
+    folded = next(in_rank(found, lambda: most), None)
+    if best and folded and folded.rank[0] * FLAT < best.rank[0]:
+        return resolved(folded, program_of(folded))
     return best
 
 

@@ -102,6 +102,7 @@ class Tracer:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self._told = set[Event]()  # of the term whose kernels are searched for
 
     def stepped(
         self, rule: str, law: str, before: Sequence[Node], after: Sequence[Node], kernel: Any = None
@@ -112,11 +113,17 @@ class Tracer:
 
     def considered(self, kind: Kind, what: str, seconds: float | None = None) -> None:
         """Report a way that is weighed, with its predicted seconds where they are known."""
-        self.events.append(Considered(kind, what, seconds))
+        self._tell(Considered(kind, what, seconds))
 
     def dropped(self, kind: Kind, what: str, why: str) -> None:
         """Report a way that is not taken."""
-        self.events.append(Dropped(kind, what, why))
+        self._tell(Dropped(kind, what, why))
+
+    def _tell(self, event: Considered | Dropped) -> None:
+        """Report a way, once for each term."""
+        if event not in self._told:
+            self._told.add(event)
+            self.events.append(event)
 
     def labelled(self, kernel: Any, since: int) -> None:
         """Report a labelled kernel, and the number of events before its labelling began."""
@@ -124,6 +131,7 @@ class Tracer:
 
     def began(self, what: str, term: Any) -> None:
         """Report that kernels are searched for a term, which has `outputs` and `names`."""
+        self._told.clear()
         self.events.append(Began(what, term))
 
 

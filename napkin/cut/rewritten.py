@@ -36,6 +36,8 @@ LARGE = 2_000
 SURELY = 0.7
 """Share of the time of a term below which it is not cut in full beside its rewrites."""
 
+AS_IT_IS = "the term as it is"
+
 Rewrites = list[Refactored]
 """Rewrites of one term, each of the term that the one before gives."""
 
@@ -90,6 +92,8 @@ class _Search:
         for rewrites in ways:
             best = found if rewrites is self.rewrites else None
             most = found.seconds if found else self.under
+            if rewrites:
+                self._tell_began(rewrites)
             try:
                 full = self._cut(rewrites, most, "as it is", best)
                 if full and (found is None or full.seconds < found.seconds):
@@ -108,9 +112,14 @@ class _Search:
 
     def _first(self) -> Cut | None:
         """A quick cut of the term: as it is, or in orders near the least where that is faster."""
-        near = in_near_orders(self.ready.outputs, self.ready.names, self.known)
+        near: Rewrites = []
+        for made in in_near_orders(self.ready.outputs, self.ready.names, self.known):
+            near.append(made)
+            self._tell_began(near)
         found, under = None, self.under
         for rewrites in [near, []] if near else [[]]:
+            if near:
+                self._tell_began(rewrites)
             with suppress(Refusal):
                 if cut := self._cut(rewrites, under, "quick"):
                     self.near, self.rewrites = rewrites, rewrites
@@ -128,6 +137,12 @@ class _Search:
         now, sizes = rewrites[-1] if rewrites else self.ready, sized(self.known, rewrites)
         own = self.name, now.outputs, now.names, sizes, self.memo
         return cut(*own, under=under, move=move, best=best)
+
+    def _tell_began(self, rewrites: Rewrites) -> None:
+        """Report that the term is looked at after rewrites."""
+        if (tracer := active()) is not None:
+            term = rewrites[-1] if rewrites else self.ready
+            tracer.began(f"the term with {rewrites[-1].law}" if rewrites else AS_IT_IS, term)
 
     def _with_rewrites(self, found: Cut | None, move: Move) -> Cut | None:
         """The fastest cut after further rewrites that make it faster than the one that is found."""

@@ -72,18 +72,17 @@ def refactorings(
 
 def in_near_orders(
     outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
-) -> list[Refactored]:
+) -> Iterator[Refactored]:
     """The rewrites, each of the term before, that give contractions their least order whose own
-    costs far more: these are not weighed (`napkin.rewrite.order.FAR`)."""
-    made: list[Refactored] = []
-    while len(made) < EVERY:
+    cost far more (`napkin.rewrite.order.FAR`)."""
+    for _ in range(EVERY):
         found = next(far([o.node for o in outputs], sizes), None)
         if found is None:
-            break
-        made.append(_refactored(ORDERED, found, outputs, names))
-        outputs, names = made[-1].outputs, made[-1].names
-        sizes = {**sizes, **{new: sizes[old] for new, old in made[-1].same_size.items()}}
-    return made
+            return
+        made = _refactored(ORDERED, found, outputs, names)
+        outputs, names = made.outputs, made.names
+        sizes = {**sizes, **{new: sizes[old] for new, old in made.same_size.items()}}
+        yield made
 
 
 def everywhere(

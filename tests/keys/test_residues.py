@@ -34,8 +34,8 @@ from napkin.run.arrays import to_device
 from napkin.run.interpret import run
 from napkin.run.interpreted import run_recipe
 from napkin.schedule import Schedule
-from napkin.settings.climb import best_tiles
 from napkin.settings.choice import Choice
+from napkin.settings.climb import best_tiles
 from napkin.settings.labels import labellings
 from napkin.timing.execution import Execution, Time
 

@@ -87,7 +87,6 @@ def test_work_grows_with_the_layers_alone(known: tuple[Memo, Plan, float]) -> No
     """Layers are alike: however many there are, and in however many ways they are cut, no further
     segment is derived, each takes as many calls as the one before, and runs as long."""
     memo, *_ = known
-    forms = len(memo.known)
     seconds: dict[int, float] = {}
 
     def calls(depth: int) -> int:
@@ -99,6 +98,7 @@ def test_work_grows_with_the_layers_alone(known: tuple[Memo, Plan, float]) -> No
     depths = 2, 4, 8
     for depth in depths:  # what is left of the bounds of a search is spent
         calls(depth)
+    forms = len(memo.known)
     few, more, most = map(calls, depths)
     assert len(memo.known) == forms > 100
     assert most - more < 1.05 * 2 * (more - few)

@@ -8,7 +8,8 @@ tensor_train_gradient:
       and in the most parts
   bound the search: after the work of 9,000 settings, no other orders of points, and no more
       points, of the term as is were tried
-  bound the search: after the work of 10,222 settings, no other orders, points or terms were
+  bound the search: after the work of 9,000 settings, no other terms were tried in quick cuts
+  bound the search: after the work of 10,216 settings, no other orders, points or terms were
       tried
   refactor A_Y_B_Z_C: sum(A * Y * B * Z * C, over a j b k) = sum(sum(A * sum(B * C, over b),
       over a) * Y * Z, over j k)
@@ -22,16 +23,15 @@ tensor_train_gradient:
       A, over i) * C, over k)
   refactor dC: sum(dO * X * A * Y * B * Z, over n i a j) = sum(sum(dO * X * Y * Z, over n) *
       sum(A * B, over a), over i j)
-  materialise A_B [i j b]
   materialise B_C [a j k]
   materialise total [i j k]
-  materialise dO_X_Y_Z_dO_X_Y_Z_part [n_part32 i j k] in fp32
+  materialise dO_X_Y_Z_dO_X_Y_Z_part [n_part4 i j k] in fp32
   materialise dO_X_Y_Z [i j k]
-tensor_train_gradient_A_B_B_C_total:
-  stream i
+tensor_train_gradient_B_C_total:
   group j
+  group k
   tile j = 1
-  tile i = 32
+  tile k = 16
 tensor_train_gradient_dX_dY_dZ:
   stream i
   group n
@@ -39,32 +39,34 @@ tensor_train_gradient_dX_dY_dZ:
   tile i = 32
 tensor_train_gradient_dO_X_Y_Z_parts:
   stream n
-  part n = 32
+  part n = 4
   group i
   group j
   group k
-  tile i = 8
+  tile i = 4
   tile j = 8
   tile k = 32
-  tile n = 128
+  tile n = 256
 tensor_train_gradient_dO_X_Y_Z_merge:
-  merge n_part32
+  merge n_part4
   group i
   group j
   group k
   tile i = 1
-  tile j = 1
-  tile k = 16
-  tile n_part32 = 32
+  tile j = 2
+  tile k = 32
+  tile n_part4 = 4
 tensor_train_gradient_dA_dB_dC:
   stream j
   tile j = 1
 
-tensor_train_gradient_A_B_B_C_total, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = a*b*j + a*j*k + a*i*j/g_j + b*i*j + b*j*k/g_j + i*j*k
-  M = a*b*g_j + a*g_j*k + a*s_i + b*g_j*s_i + b*k + g_j*k*s_i
-  bound = a**2*b*i*j/(M - b*k) + a**2*i*j*k/(M - b*k) + a*b**2*j*k/(M - b*k) + a*b*j*k**2/(M -
-      b*k) + a*b*j + a*j*k + b*i*j + i*j*k
+tensor_train_gradient_B_C_total, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = a*b*j*k/g_k + a*j*k + a*i*j*k/(g_j*g_k) + b*j*k/g_j + i*j*k
+  M = Max(a*g_j*g_k + a*i, a*g_j*g_k + g_j*g_k*i, a*b*g_j + a*i + b*g_k)
+  bound = 2*a**(3/2)*b*i*j*k*sqrt(a*b**2 + 2*a*(M - 2*a*i) + i*(M - 2*a*i))/(M - 2*a*i)**2 +
+      2*sqrt(a)*b*j*k*sqrt(a*b**2 + 2*a*(M - 2*a*i) + i*(M - 2*a*i))/(M - 2*a*i) +
+      2*a**2*b**2*i*j*k/(M - 2*a*i)**2 + 2*a**2*i*j*k/(M - 2*a*i) + 2*a*b**2*j*k/(M - 2*a*i) +
+      a*i**2*j*k/(M - 2*a*i) + a*j*k + i*j*k
 
 tensor_train_gradient_dX_dY_dZ, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*i*n + 2*j*n + 2*k*n + n + i*j*k*n/g_n
@@ -72,20 +74,20 @@ tensor_train_gradient_dX_dY_dZ, in values and axis sizes (g: group, s: chunk, M:
   bound = 2*i*n + 2*j*n + 2*k*n + n + 2*i*j**2*k*n/M + 2*i*j*k**2*n/M + i*j*k*n/M
 
 tensor_train_gradient_dO_X_Y_Z_parts, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = i*j*k*n_part32 + i*j*k*n/(g_j*g_k) + i*j*k*n/(g_i*g_k) + i*j*k*n/(g_i*g_j) +
+  H = i*j*k*n_part4 + i*j*k*n/(g_j*g_k) + i*j*k*n/(g_i*g_k) + i*j*k*n/(g_i*g_j) +
       i*j*k*n/(g_i*g_j*g_k)
   M = g_i*g_j*g_k + g_i*s_n + g_j*s_n + g_k*s_n + s_n
-  bound = i*j*k*n_part32 + i*j*k*n/M + 3*i*j*k*n/M**(2/3)
+  bound = i*j*k*n_part4 + i*j*k*n/M + 3*i*j*k*n/M**(2/3)
 
 tensor_train_gradient_dO_X_Y_Z_merge, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = i*j*k*n_part32 + i*j*k
-  M = g_i*g_j*g_k*s_n_part32 + g_i*g_j*g_k
-  bound = i*j*k*n_part32 + i*j*k
+  H = i*j*k*n_part4 + i*j*k
+  M = g_i*g_j*g_k*s_n_part4 + g_i*g_j*g_k
+  bound = i*j*k*n_part4 + i*j*k
 
 tensor_train_gradient_dA_dB_dC, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = a*b*j + 2*a*i + a*j*k + b*i*j + 2*b*k + i*j*k
-  M = a*b*s_j + 2*a*i + a*k*s_j + b*i*s_j + 2*b*k + i*k*s_j
-  bound = a*b*j + 2*a*i + a*j*k + b*i*j + 2*b*k + i*j*k
+  H = 2*a*b*j + 2*a*i + a*j*k + 2*b*k + i*j*k
+  M = 2*a*b*s_j + 2*a*i + a*k*s_j + 2*b*k + i*k*s_j
+  bound = 2*a*b*j + 2*a*i + a*j*k + 2*b*k + i*j*k
 """
 
 import math
@@ -97,103 +99,74 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
-def tensor_train_gradient_A_B_B_C_total(
-    A, B, C, A_B, B_C, total, size_i, size_a, size_b, size_k, A_stride_i, A_stride_a, B_stride_a,
-    B_stride_j, B_stride_b, C_stride_b, C_stride_k, A_B_stride_i, A_B_stride_j, A_B_stride_b,
-    B_C_stride_a, B_C_stride_j, B_C_stride_k, total_stride_i, total_stride_j, total_stride_k,
-    BLOCK_I: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr,
-    EVEN_I: tl.constexpr, EVEN_A: tl.constexpr, EVEN_B: tl.constexpr, EVEN_K: tl.constexpr,
-    STEP_A: tl.constexpr, STEP_B: tl.constexpr, STEP_K: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    WIDE: tl.constexpr,
+def tensor_train_gradient_B_C_total(
+    B, C, A, B_C, total, size_k, size_a, size_b, size_i, B_stride_a, B_stride_j, B_stride_b,
+    C_stride_b, C_stride_k, A_stride_i, A_stride_a, B_C_stride_a, B_C_stride_j, B_C_stride_k,
+    total_stride_i, total_stride_j, total_stride_k, BLOCK_K: tl.constexpr, BLOCK_A: tl.constexpr,
+    BLOCK_B: tl.constexpr, BLOCK_I: tl.constexpr, EVEN_K: tl.constexpr, EVEN_A: tl.constexpr,
+    EVEN_B: tl.constexpr, EVEN_I: tl.constexpr, STEP_B: tl.constexpr, STEP_K: tl.constexpr,
+    STEP_A: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_a = size_a // STEP_A * STEP_A
-    A_stride_i = A_stride_i // STEP_A * STEP_A
     size_b = size_b // STEP_B * STEP_B
     B_stride_a = B_stride_a // STEP_B * STEP_B
     B_stride_j = B_stride_j // STEP_B * STEP_B
-    A_B_stride_i = A_B_stride_i // STEP_B * STEP_B
-    A_B_stride_j = A_B_stride_j // STEP_B * STEP_B
     size_k = size_k // STEP_K * STEP_K
     C_stride_b = C_stride_b // STEP_K * STEP_K
     B_C_stride_a = B_C_stride_a // STEP_K * STEP_K
     B_C_stride_j = B_C_stride_j // STEP_K * STEP_K
     total_stride_i = total_stride_i // STEP_K * STEP_K
     total_stride_j = total_stride_j // STEP_K * STEP_K
+    size_a = size_a // STEP_A * STEP_A
+    A_stride_i = A_stride_i // STEP_A * STEP_A
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
+    k_id = pid % tl.cdiv(size_k, BLOCK_K)
+    pid = pid // tl.cdiv(size_k, BLOCK_K)
     j = pid
+    i = tl.arange(0, BLOCK_I).to(INDEX)
+    i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
     a = tl.arange(0, BLOCK_A).to(INDEX)
     a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
     b = tl.arange(0, BLOCK_B).to(INDEX)
     b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
-    k = tl.arange(0, BLOCK_K).to(INDEX)
+    k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
     k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # where its tensors start
-    A_B_base = A_B + j * A_B_stride_j
+    B_base = B + j * B_stride_j
+    B_C_base = B_C + j * B_C_stride_j
     total_base = total + j * total_stride_j
-    if not DESCRIPTORS:
-        B_base = B + j * B_stride_j
-        B_C_base = B_C + j * B_C_stride_j
-
-    # held by the group for the whole stream
-    if DESCRIPTORS:
-        B_tile = tl.reshape(B.load([j, 0, 0]), [BLOCK_A, BLOCK_B])
-    else:
-        B_tile = tl.load(
-            B_base + a[:, None] * B_stride_a + b[None, :] * B_stride_b,
-            mask=a_in[:, None] & b_in[None, :],
-            other=0.0,
-        )
-    if DESCRIPTORS:
-        C_tile = C.load([0, 0])
-    else:
-        C_tile = tl.load(
-            C + b[:, None] * C_stride_b + k[None, :] * C_stride_k,
-            mask=b_in[:, None] & k_in[None, :],
-            other=0.0,
-        )
+    B_tile = tl.load(
+        B_base + a[:, None] * B_stride_a + b[None, :] * B_stride_b,
+        mask=a_in[:, None] & b_in[None, :],
+        other=0.0,
+    )
+    C_tile = tl.load(
+        C + b[:, None] * C_stride_b + k[None, :] * C_stride_k,
+        mask=b_in[:, None] & k_in[None, :],
+        other=0.0,
+    )
     B_C_2 = tl.dot(B_tile, C_tile, input_precision='ieee')
-
-    # stream i
-    for i_start in tl.range(0, size_i, BLOCK_I):
-        i = i_start + tl.arange(0, BLOCK_I).to(INDEX)
-        i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
-        if DESCRIPTORS:
-            A_tile = A.load([i_start, 0])
-        else:
-            A_tile = tl.load(
-                A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
-                mask=i_in[:, None] & a_in[None, :],
-                other=0.0,
-            )
-        A_B_2 = tl.dot(A_tile, B_tile, input_precision='ieee')
-        tl.store(
-            A_B_base + i[:, None] * A_B_stride_i + b[None, :] * A_B_stride_b,
-            A_B_2,
-            mask=i_in[:, None] & b_in[None, :],
-        )
-        total_2 = tl.dot(A_tile, B_C_2.to(A_B.dtype.element_ty), input_precision='ieee')
-        tl.store(
-            total_base + i[:, None] * total_stride_i + k[None, :] * total_stride_k,
-            total_2,
-            mask=i_in[:, None] & k_in[None, :],
-        )
-
-    # tail
-    B_C_tile = B_C_2
-    if DESCRIPTORS:
-        B_C.store([j, 0, 0], tl.reshape(B_C_tile.to(B_C.dtype), [1, BLOCK_A, BLOCK_K]))
-    else:
-        tl.store(
-            B_C_base + a[:, None] * B_C_stride_a + k[None, :] * B_C_stride_k,
-            B_C_tile,
-            mask=a_in[:, None] & k_in[None, :],
-        )
+    tl.store(
+        B_C_base + a[:, None] * B_C_stride_a + k[None, :] * B_C_stride_k,
+        B_C_2,
+        mask=a_in[:, None] & k_in[None, :],
+    )
+    A_tile = tl.load(
+        A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
+        mask=i_in[:, None] & a_in[None, :],
+        other=0.0,
+    )
+    total_2 = tl.dot(A_tile, B_C_2.to(A.dtype.element_ty), input_precision='ieee')
+    tl.store(
+        total_base + i[:, None] * total_stride_i + k[None, :] * total_stride_k,
+        total_2,
+        mask=i_in[:, None] & k_in[None, :],
+    )
 
 
 @triton.jit
@@ -321,9 +294,9 @@ def tensor_train_gradient_dX_dY_dZ(
 
 @triton.jit
 def tensor_train_gradient_dO_X_Y_Z_parts(
-    dO, X, Y, Z, dO_X_Y_Z_part, size_n_part32, size_i, size_j, size_k, size_n, dO_stride_n,
+    dO, X, Y, Z, dO_X_Y_Z_part, size_n_part4, size_i, size_j, size_k, size_n, dO_stride_n,
     X_stride_n, X_stride_i, Y_stride_n, Y_stride_j, Z_stride_n, Z_stride_k,
-    dO_X_Y_Z_part_stride_n_part32, dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j,
+    dO_X_Y_Z_part_stride_n_part4, dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j,
     dO_X_Y_Z_part_stride_k, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr,
     BLOCK_N: tl.constexpr, EVEN_I: tl.constexpr, EVEN_J: tl.constexpr, EVEN_K: tl.constexpr,
     EVEN_N: tl.constexpr, STEP_K: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
@@ -333,7 +306,7 @@ def tensor_train_gradient_dO_X_Y_Z_parts(
     # lengths and strides of rows, as multiples that the compiler sees
     size_k = size_k // STEP_K * STEP_K
     Z_stride_n = Z_stride_n // STEP_K * STEP_K
-    dO_X_Y_Z_part_stride_n_part32 = dO_X_Y_Z_part_stride_n_part32 // STEP_K * STEP_K
+    dO_X_Y_Z_part_stride_n_part4 = dO_X_Y_Z_part_stride_n_part4 // STEP_K * STEP_K
     dO_X_Y_Z_part_stride_i = dO_X_Y_Z_part_stride_i // STEP_K * STEP_K
     dO_X_Y_Z_part_stride_j = dO_X_Y_Z_part_stride_j // STEP_K * STEP_K
 
@@ -345,7 +318,7 @@ def tensor_train_gradient_dO_X_Y_Z_parts(
     pid = pid // tl.cdiv(size_j, BLOCK_J)
     i_id = pid % tl.cdiv(size_i, BLOCK_I)
     pid = pid // tl.cdiv(size_i, BLOCK_I)
-    n_part32 = pid
+    n_part4 = pid
     i = i_id * BLOCK_I + tl.arange(0, BLOCK_I)
     i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
     j = j_id * BLOCK_J + tl.arange(0, BLOCK_J)
@@ -354,12 +327,12 @@ def tensor_train_gradient_dO_X_Y_Z_parts(
     k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # where its tensors start
-    dO_X_Y_Z_part_base = dO_X_Y_Z_part + n_part32 * dO_X_Y_Z_part_stride_n_part32
+    dO_X_Y_Z_part_base = dO_X_Y_Z_part + n_part4 * dO_X_Y_Z_part_stride_n_part4
 
     # stream n
     dO_X_Y_Z = tl.zeros([BLOCK_I, BLOCK_J, BLOCK_K], tl.float32)
-    n_share = tl.cdiv(tl.cdiv(size_n, BLOCK_N), size_n_part32) * BLOCK_N
-    n_first = n_part32 * n_share
+    n_share = tl.cdiv(tl.cdiv(size_n, BLOCK_N), size_n_part4) * BLOCK_N
+    n_first = n_part4 * n_share
     n_end = tl.minimum(n_first + n_share, size_n)
     for n_start in tl.range(n_first, n_end, BLOCK_N):
         n = n_start + tl.arange(0, BLOCK_N).to(INDEX)
@@ -416,16 +389,17 @@ def tensor_train_gradient_dO_X_Y_Z_parts(
 
 @triton.jit
 def tensor_train_gradient_dO_X_Y_Z_merge(
-    dO_X_Y_Z_part, dO_X_Y_Z, size_j, size_k, size_n_part32, dO_X_Y_Z_part_stride_n_part32,
+    dO_X_Y_Z_part, dO_X_Y_Z, size_j, size_k, size_n_part4, dO_X_Y_Z_part_stride_n_part4,
     dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j, dO_X_Y_Z_part_stride_k, dO_X_Y_Z_stride_i,
-    dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, BLOCK_K: tl.constexpr, BLOCK_N_PART32: tl.constexpr,
-    EVEN_K: tl.constexpr, EVEN_N_PART32: tl.constexpr, STEP_K: tl.constexpr, WIDE: tl.constexpr,
+    dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_N_PART4: tl.constexpr, EVEN_J: tl.constexpr, EVEN_K: tl.constexpr,
+    EVEN_N_PART4: tl.constexpr, STEP_K: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_k = size_k // STEP_K * STEP_K
-    dO_X_Y_Z_part_stride_n_part32 = dO_X_Y_Z_part_stride_n_part32 // STEP_K * STEP_K
+    dO_X_Y_Z_part_stride_n_part4 = dO_X_Y_Z_part_stride_n_part4 // STEP_K * STEP_K
     dO_X_Y_Z_part_stride_i = dO_X_Y_Z_part_stride_i // STEP_K * STEP_K
     dO_X_Y_Z_part_stride_j = dO_X_Y_Z_part_stride_j // STEP_K * STEP_K
     dO_X_Y_Z_stride_i = dO_X_Y_Z_stride_i // STEP_K * STEP_K
@@ -435,48 +409,56 @@ def tensor_train_gradient_dO_X_Y_Z_merge(
     pid = tl.program_id(0).to(INDEX)
     k_id = pid % tl.cdiv(size_k, BLOCK_K)
     pid = pid // tl.cdiv(size_k, BLOCK_K)
-    j = pid % size_j
-    pid = pid // size_j
+    j_id = pid % tl.cdiv(size_j, BLOCK_J)
+    pid = pid // tl.cdiv(size_j, BLOCK_J)
     i = pid
-    k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
-    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+    j_k_lane = tl.arange(0, BLOCK_J * BLOCK_K)
+    j = j_id * BLOCK_J + j_k_lane // BLOCK_K
+    j_in = tl.full([BLOCK_J * BLOCK_K], True, tl.int1) if EVEN_J else j < size_j
+    k = k_id * BLOCK_K + j_k_lane % BLOCK_K
+    k_in = tl.full([BLOCK_J * BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # where its tensors start
-    dO_X_Y_Z_part_base = dO_X_Y_Z_part + i * dO_X_Y_Z_part_stride_i + j * dO_X_Y_Z_part_stride_j
-    dO_X_Y_Z_base = dO_X_Y_Z + i * dO_X_Y_Z_stride_i + j * dO_X_Y_Z_stride_j
+    dO_X_Y_Z_part_base = dO_X_Y_Z_part + i * dO_X_Y_Z_part_stride_i
+    dO_X_Y_Z_base = dO_X_Y_Z + i * dO_X_Y_Z_stride_i
 
-    # stream n_part32
-    dO_X_Y_Z_acc = tl.zeros([BLOCK_K], tl.float32)
-    for n_part32_start in tl.range(0, size_n_part32, BLOCK_N_PART32):
-        n_part32 = n_part32_start + tl.arange(0, BLOCK_N_PART32).to(INDEX)
-        n_part32_in = (
-            tl.full([BLOCK_N_PART32], True, tl.int1)
-            if EVEN_N_PART32
-            else (n_part32 < size_n_part32)
+    # stream n_part4
+    dO_X_Y_Z_acc = tl.zeros([BLOCK_J * BLOCK_K], tl.float32)
+    for n_part4_start in tl.range(0, size_n_part4, BLOCK_N_PART4):
+        n_part4 = n_part4_start + tl.arange(0, BLOCK_N_PART4).to(INDEX)
+        n_part4_in = (
+            tl.full([BLOCK_N_PART4], True, tl.int1)
+            if EVEN_N_PART4
+            else (n_part4 < size_n_part4)
         )
         dO_X_Y_Z_part_tile = tl.load(
             dO_X_Y_Z_part_base
-            + n_part32[:, None] * dO_X_Y_Z_part_stride_n_part32
+            + n_part4[:, None] * dO_X_Y_Z_part_stride_n_part4
+            + j[None, :] * dO_X_Y_Z_part_stride_j
             + k[None, :] * dO_X_Y_Z_part_stride_k,
-            mask=n_part32_in[:, None] & k_in[None, :],
+            mask=n_part4_in[:, None] & j_in[None, :] & k_in[None, :],
             other=0.0,
         )
         total = tl.sum(dO_X_Y_Z_part_tile, axis=0)
         dO_X_Y_Z_acc = dO_X_Y_Z_acc + total
 
     # tail
-    tl.store(dO_X_Y_Z_base + k * dO_X_Y_Z_stride_k, dO_X_Y_Z_acc, mask=k_in)
+    tl.store(
+        dO_X_Y_Z_base + j * dO_X_Y_Z_stride_j + k * dO_X_Y_Z_stride_k,
+        dO_X_Y_Z_acc,
+        mask=j_in & k_in,
+    )
 
 
 @triton.jit
 def tensor_train_gradient_dA_dB_dC(
-    dO_X_Y_Z, B_C, A_B, A, C, dA, dB, dC, size_j, size_i, size_k, size_a, size_b, dO_X_Y_Z_stride_i,
-    dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, B_C_stride_a, B_C_stride_j, B_C_stride_k, A_B_stride_i,
-    A_B_stride_j, A_B_stride_b, A_stride_i, A_stride_a, C_stride_b, C_stride_k, dA_stride_i,
+    dO_X_Y_Z, B_C, A, B, C, dA, dB, dC, size_j, size_i, size_k, size_a, size_b, dO_X_Y_Z_stride_i,
+    dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, B_C_stride_a, B_C_stride_j, B_C_stride_k, A_stride_i,
+    A_stride_a, B_stride_a, B_stride_j, B_stride_b, C_stride_b, C_stride_k, dA_stride_i,
     dA_stride_a, dB_stride_a, dB_stride_j, dB_stride_b, dC_stride_b, dC_stride_k,
     BLOCK_I: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr,
     EVEN_I: tl.constexpr, EVEN_K: tl.constexpr, EVEN_A: tl.constexpr, EVEN_B: tl.constexpr,
-    STEP_K: tl.constexpr, STEP_B: tl.constexpr, STEP_A: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    STEP_K: tl.constexpr, STEP_A: tl.constexpr, STEP_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
     WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
@@ -489,14 +471,14 @@ def tensor_train_gradient_dA_dB_dC(
     B_C_stride_j = B_C_stride_j // STEP_K * STEP_K
     C_stride_b = C_stride_b // STEP_K * STEP_K
     dC_stride_b = dC_stride_b // STEP_K * STEP_K
-    size_b = size_b // STEP_B * STEP_B
-    A_B_stride_i = A_B_stride_i // STEP_B * STEP_B
-    A_B_stride_j = A_B_stride_j // STEP_B * STEP_B
-    dB_stride_a = dB_stride_a // STEP_B * STEP_B
-    dB_stride_j = dB_stride_j // STEP_B * STEP_B
     size_a = size_a // STEP_A * STEP_A
     A_stride_i = A_stride_i // STEP_A * STEP_A
     dA_stride_i = dA_stride_i // STEP_A * STEP_A
+    size_b = size_b // STEP_B * STEP_B
+    B_stride_a = B_stride_a // STEP_B * STEP_B
+    B_stride_j = B_stride_j // STEP_B * STEP_B
+    dB_stride_a = dB_stride_a // STEP_B * STEP_B
+    dB_stride_j = dB_stride_j // STEP_B * STEP_B
     i = tl.arange(0, BLOCK_I).to(INDEX)
     i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
     a = tl.arange(0, BLOCK_A).to(INDEX)
@@ -550,14 +532,20 @@ def tensor_train_gradient_dA_dB_dC(
             )
         dA_acc = tl.dot(dO_X_Y_Z_tile, tl.trans(B_C_tile), dA_acc, input_precision='ieee')
         if DESCRIPTORS:
-            A_B_tile = tl.reshape(A_B.load([j, 0, 0]), [BLOCK_I, BLOCK_B])
+            B_tile = tl.reshape(B.load([j, 0, 0]), [BLOCK_A, BLOCK_B])
         else:
-            A_B_tile = tl.load(
-                A_B + i[:, None] * A_B_stride_i + j * A_B_stride_j + b[None, :] * A_B_stride_b,
-                mask=i_in[:, None] & b_in[None, :],
+            B_tile = tl.load(
+                B + a[:, None] * B_stride_a + j * B_stride_j + b[None, :] * B_stride_b,
+                mask=a_in[:, None] & b_in[None, :],
                 other=0.0,
             )
-        dC_acc = tl.dot(tl.trans(A_B_tile), dO_X_Y_Z_tile, dC_acc, input_precision='ieee')
+        A_B = tl.dot(A_tile, B_tile, input_precision='ieee')
+        dC_acc = tl.dot(
+            tl.trans(A_B.to(dB.dtype.element_ty)),
+            dO_X_Y_Z_tile,
+            dC_acc,
+            input_precision='ieee',
+        )
         dO_X_Y_Z_A = tl.dot(tl.trans(A_tile), dO_X_Y_Z_tile, input_precision='ieee')
         dB_2 = tl.dot(dO_X_Y_Z_A.to(dB.dtype.element_ty), tl.trans(C_tile), input_precision='ieee')
         tl.store(
@@ -637,47 +625,39 @@ def run(X, Y, Z, A, B, C, dO):
         raise ValueError(f"tiles hold up to 32 of a, not {a}")
     if b > 32:
         raise ValueError(f"tiles hold up to 32 of b, not {b}")
-    if k > 32:
-        raise ValueError(f"tiles hold up to 32 of k, not {k}")
-    if j > 32:
-        raise ValueError(f"tiles hold up to 32 of j, not {j}")
     if i > 32:
         raise ValueError(f"tiles hold up to 32 of i, not {i}")
-    A_B = torch.empty((i, j, b), dtype=torch.bfloat16, device=X.device)
+    if j > 32:
+        raise ValueError(f"tiles hold up to 32 of j, not {j}")
+    if k > 32:
+        raise ValueError(f"tiles hold up to 32 of k, not {k}")
     B_C = torch.empty((a, j, k), dtype=torch.bfloat16, device=X.device)
     total = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
     dX = torch.empty((n, i), dtype=torch.bfloat16, device=X.device)
     dY = torch.empty((n, j), dtype=torch.bfloat16, device=X.device)
     dZ = torch.empty((n, k), dtype=torch.bfloat16, device=X.device)
-    dO_X_Y_Z_dO_X_Y_Z_part = torch.empty((32, i, j, k), dtype=torch.float32, device=X.device)
+    dO_X_Y_Z_dO_X_Y_Z_part = torch.empty((4, i, j, k), dtype=torch.float32, device=X.device)
     dO_X_Y_Z = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
     dA = torch.empty((i, a), dtype=torch.bfloat16, device=X.device)
     dB = torch.empty((a, j, b), dtype=torch.bfloat16, device=X.device)
     dC = torch.empty((b, k), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
-        _reach((i, a), A.stride(), (32, 32)),
         _reach((a, j, b), B.stride(), (32, 1, 32)),
-        _reach((b, k), C.stride(), (32, 32)),
-        _reach((i, j, b), A_B.stride(), (32, 1, 32)),
-        _reach((a, j, k), B_C.stride(), (32, 1, 32)),
-        _reach((i, j, k), total.stride(), (32, 1, 32)),
+        _reach((b, k), C.stride(), (32, 16)),
+        _reach((i, a), A.stride(), (32, 32)),
+        _reach((a, j, k), B_C.stride(), (32, 1, 16)),
+        _reach((i, j, k), total.stride(), (32, 1, 16)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(A, B, C, B_C)
-    GRID = (j,)
-    tensor_train_gradient_A_B_B_C_total[GRID](
-        TensorDescriptor.from_tensor(A, [32, 32]) if DESCRIPTORS else A,
-        TensorDescriptor.from_tensor(B.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else B,
-        TensorDescriptor.from_tensor(C, [32, 32]) if DESCRIPTORS else C, A_B,
-        TensorDescriptor.from_tensor(B_C.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else B_C,
-        total,
-        i, a, b, k,
-        *A.stride(), *B.stride(), *C.stride(), *A_B.stride(), *B_C.stride(), *total.stride(),
-        BLOCK_I=32, BLOCK_A=32, BLOCK_B=32, BLOCK_K=32,
-        EVEN_I=i % 32 == 0, EVEN_A=a == 32, EVEN_B=b == 32, EVEN_K=k == 32,
-        STEP_A=_step(a, A.stride()), STEP_B=_step(b, B.stride(), A_B.stride()),
-        STEP_K=_step(k, C.stride(), B_C.stride(), total.stride()),
-        DESCRIPTORS=DESCRIPTORS,
+    GRID = (j * triton.cdiv(k, 16),)
+    tensor_train_gradient_B_C_total[GRID](
+        B, C, A, B_C, total,
+        k, a, b, i,
+        *B.stride(), *C.stride(), *A.stride(), *B_C.stride(), *total.stride(),
+        BLOCK_K=16, BLOCK_A=32, BLOCK_B=32, BLOCK_I=32,
+        EVEN_K=k % 16 == 0, EVEN_A=a == 32, EVEN_B=b == 32, EVEN_I=i == 32,
+        STEP_B=_step(b, B.stride()), STEP_K=_step(k, C.stride(), B_C.stride(), total.stride()),
+        STEP_A=_step(a, A.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
@@ -710,21 +690,21 @@ def run(X, Y, Z, A, B, C, dO):
     )
 
     WIDE = max(
-        _reach((n,), dO.stride(), (128,)),
-        _reach((n, i), X.stride(), (128, 8)),
-        _reach((n, j), Y.stride(), (128, 8)),
-        _reach((n, k), Z.stride(), (128, 32)),
-        _reach((32, i, j, k), dO_X_Y_Z_dO_X_Y_Z_part.stride(), (1, 8, 8, 32)),
+        _reach((n,), dO.stride(), (256,)),
+        _reach((n, i), X.stride(), (256, 4)),
+        _reach((n, j), Y.stride(), (256, 8)),
+        _reach((n, k), Z.stride(), (256, 32)),
+        _reach((4, i, j, k), dO_X_Y_Z_dO_X_Y_Z_part.stride(), (1, 4, 8, 32)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(Z)
-    GRID = (32 * triton.cdiv(i, 8) * triton.cdiv(j, 8) * triton.cdiv(k, 32),)
+    GRID = (4 * triton.cdiv(i, 4) * triton.cdiv(j, 8) * triton.cdiv(k, 32),)
     tensor_train_gradient_dO_X_Y_Z_parts[GRID](
-        dO, X, Y, TensorDescriptor.from_tensor(Z, [128, 32]) if DESCRIPTORS else Z,
+        dO, X, Y, TensorDescriptor.from_tensor(Z, [256, 32]) if DESCRIPTORS else Z,
         dO_X_Y_Z_dO_X_Y_Z_part,
-        32, i, j, k, n,
+        4, i, j, k, n,
         *dO.stride(), *X.stride(), *Y.stride(), *Z.stride(), *dO_X_Y_Z_dO_X_Y_Z_part.stride(),
-        BLOCK_I=8, BLOCK_J=8, BLOCK_K=32, BLOCK_N=128,
-        EVEN_I=i % 8 == 0, EVEN_J=j % 8 == 0, EVEN_K=k % 32 == 0, EVEN_N=n % 128 == 0,
+        BLOCK_I=4, BLOCK_J=8, BLOCK_K=32, BLOCK_N=256,
+        EVEN_I=i % 4 == 0, EVEN_J=j % 8 == 0, EVEN_K=k % 32 == 0, EVEN_N=n % 256 == 0,
         STEP_K=_step(k, Z.stride(), dO_X_Y_Z_dO_X_Y_Z_part.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
@@ -732,16 +712,16 @@ def run(X, Y, Z, A, B, C, dO):
     )
 
     WIDE = max(
-        _reach((32, i, j, k), dO_X_Y_Z_dO_X_Y_Z_part.stride(), (32, 1, 1, 16)),
-        _reach((i, j, k), dO_X_Y_Z.stride(), (1, 1, 16)),
+        _reach((4, i, j, k), dO_X_Y_Z_dO_X_Y_Z_part.stride(), (4, 1, 2, 32)),
+        _reach((i, j, k), dO_X_Y_Z.stride(), (1, 2, 32)),
     ) >= 2**31
-    GRID = (i * j * triton.cdiv(k, 16),)
+    GRID = (i * triton.cdiv(j, 2) * triton.cdiv(k, 32),)
     tensor_train_gradient_dO_X_Y_Z_merge[GRID](
         dO_X_Y_Z_dO_X_Y_Z_part, dO_X_Y_Z,
-        j, k, 32,
+        j, k, 4,
         *dO_X_Y_Z_dO_X_Y_Z_part.stride(), *dO_X_Y_Z.stride(),
-        BLOCK_K=16, BLOCK_N_PART32=32,
-        EVEN_K=k % 16 == 0, EVEN_N_PART32=True,
+        BLOCK_J=2, BLOCK_K=32, BLOCK_N_PART4=4,
+        EVEN_J=j % 2 == 0, EVEN_K=k % 32 == 0, EVEN_N_PART4=True,
         STEP_K=_step(k, dO_X_Y_Z_dO_X_Y_Z_part.stride(), dO_X_Y_Z.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
@@ -750,33 +730,33 @@ def run(X, Y, Z, A, B, C, dO):
     WIDE = max(
         _reach((i, j, k), dO_X_Y_Z.stride(), (32, 1, 32)),
         _reach((a, j, k), B_C.stride(), (32, 1, 32)),
-        _reach((i, j, b), A_B.stride(), (32, 1, 32)),
         _reach((i, a), A.stride(), (32, 32)),
+        _reach((a, j, b), B.stride(), (32, 1, 32)),
         _reach((b, k), C.stride(), (32, 32)),
         _reach((i, a), dA.stride(), (32, 32)),
         _reach((a, j, b), dB.stride(), (32, 1, 32)),
         _reach((b, k), dC.stride(), (32, 32)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(dO_X_Y_Z, B_C, A_B, A, C, dA, dC)
+    DESCRIPTORS = not WIDE and _described(dO_X_Y_Z, B_C, A, B, C, dA, dC)
     GRID = (1,)
     tensor_train_gradient_dA_dB_dC[GRID](
         TensorDescriptor.from_tensor(dO_X_Y_Z.permute(1, 0, 2), [1, 32, 32])
         if DESCRIPTORS else dO_X_Y_Z,
         TensorDescriptor.from_tensor(B_C.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else B_C,
-        TensorDescriptor.from_tensor(A_B.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else A_B,
         TensorDescriptor.from_tensor(A, [32, 32]) if DESCRIPTORS else A,
+        TensorDescriptor.from_tensor(B.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else B,
         TensorDescriptor.from_tensor(C, [32, 32]) if DESCRIPTORS else C,
         TensorDescriptor.from_tensor(dA, [32, 32]) if DESCRIPTORS else dA, dB,
         TensorDescriptor.from_tensor(dC, [32, 32]) if DESCRIPTORS else dC,
         j, i, k, a, b,
-        *dO_X_Y_Z.stride(), *B_C.stride(), *A_B.stride(), *A.stride(), *C.stride(), *dA.stride(),
+        *dO_X_Y_Z.stride(), *B_C.stride(), *A.stride(), *B.stride(), *C.stride(), *dA.stride(),
         *dB.stride(), *dC.stride(),
         BLOCK_I=32, BLOCK_K=32, BLOCK_A=32, BLOCK_B=32,
         EVEN_I=i == 32, EVEN_K=k == 32, EVEN_A=a == 32, EVEN_B=b == 32,
         STEP_K=_step(k, dO_X_Y_Z.stride(), B_C.stride(), C.stride(), dC.stride()),
-        STEP_B=_step(b, A_B.stride(), dB.stride()), STEP_A=_step(a, A.stride(), dA.stride()),
+        STEP_A=_step(a, A.stride(), dA.stride()), STEP_B=_step(b, B.stride(), dB.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=4, num_stages=4,
+        num_warps=4, num_stages=3,
     )
     return dX, dY, dZ, dA, dB, dC

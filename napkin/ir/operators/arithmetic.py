@@ -94,7 +94,7 @@ define(Operator(
         "a to a whole power b, where exp2(b * log2(a)) is NaN for a < 0",
         "size = tl.where(b == 0, 1.0, tl.exp2(tl.log2(tl.abs(a)) * b))",
         "below = (a < 0) | (1.0 / a < 0)  # -0.0 is, too",
-        "return tl.where((b % 2 != 0) & below, -size, size)",
+        "return tl.where((b % 2 != 0) & below, size * -1.0, size)  # -0.0, in every Triton",
     )}, stem="power", derivative=lambda op, y, a, b: (
         _power_slope(op, a, b), op.where(op.equal(a, 0) & (b >= 0), 0.0, y * op.log(a))
     ),

@@ -1,8 +1,8 @@
 """The fastest cut of a term, of its rewrites and of theirs.
 
-Contractions in orders that cost far more than their least are put in that one before. A rewrite
-that makes the term faster is tried at all nodes of its kind at once where these are more than are
-looked at in turn: a stack of layers has one in each.
+Contractions in orders that cost far more than their least are looked at in that one first, and stay
+in it where that is faster. A rewrite that makes the term faster is tried at all nodes of its kind
+at once where these are more than are looked at in turn: a stack of layers has one in each.
 """
 
 from __future__ import annotations

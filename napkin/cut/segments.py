@@ -11,7 +11,7 @@ from functools import cached_property
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import handed
 from napkin.diagram.interface import Output
-from napkin.ir.node import Node, postorder
+from napkin.ir.node import Node, Param, postorder, told_apart
 from napkin.ir.storage import array_bytes, own_type
 from napkin.machine.machines import Machine
 from napkin.settings.choice import Choice
@@ -210,13 +210,12 @@ class Memo:
     def _operator(self, n: Node) -> int:
         """A number for what a term is beside its arguments and the name of its tensor."""
         params = (own_type(n), *n.params[1:]) if n.op == "input" else n.params
-        # 1, 1.0 and True are equal, but not the same constant: they are told apart as text.
-        found = self._number(n.op, tuple(map(repr, params)), n)
+        found = self._number(n.op, tuple(map(told_apart, params)), n)
         self._operators[n] = found
         return found
 
     def _number(
-        self, op: str, params: tuple[str, ...], n: Node, axes: tuple[str, ...] | None = None
+        self, op: str, params: tuple[Param, ...], n: Node, axes: tuple[str, ...] | None = None
     ) -> int:
         # From 1: 0 is no number yet.
         key = op, params, n.axes if axes is None else axes, n.kind

@@ -7,6 +7,7 @@ section 2.3). `Folding` keeps both for every reduction that has found its pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.algebra.fold import State, Tag, Twin, needed, state_leaf
@@ -219,6 +220,15 @@ class Folding:
         moving = [m for m in postorder([value]) if m in starts and m not in counts]
         tried = [{m: starts[m]} for m in moving] + [{m: starts[m] for m in moving}]
         return all(abs(value_at(value, start)) < -FLOOR / 2 for start in tried)
+
+    def is_finite_of_none(self, n: Node) -> bool:
+        """Whether a term inside a pass is finite where no position of the axis counts, and all that
+        it is computed from. A state ends there where a condition chooses what it folds."""
+        starts, states = self.starts(), [s for states in self.states for s in states]
+        leaves = (starts.get(m, 0.0) for m in postorder([n]) if m.kind == "real")
+        chosen = [s for s in states if any(m.kind == "bool" for m in postorder([s.step]))]
+        start = {s.leaf("new"): s.init for s in chosen}
+        return all(map(math.isfinite, leaves)) and math.isfinite(value_at(n, start))
 
     def live(self, roots: Iterable[Node]) -> list[list[State]]:
         """The states of each pass that `roots` are computed from, directly or through others."""

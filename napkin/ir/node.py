@@ -113,11 +113,11 @@ _INTERNING = threading.Lock()
 _interned: weakref.WeakValueDictionary[tuple[object, ...], Node] = weakref.WeakValueDictionary()
 
 
-def _key(param: Param) -> Param:
+def told_apart(param: Param) -> Param:
     """A parameter as it is told apart: 1, 1.0 and True are equal, and so are 0.0 and -0.0, but they
     are not the same constant."""
     if isinstance(param, tuple):
-        return tuple(map(_key, cast("tuple[Param, ...]", param)))
+        return tuple(map(told_apart, cast("tuple[Param, ...]", param)))
     if isinstance(param, str):
         return param
     return type(param), repr(param) if isinstance(param, float) else param
@@ -132,7 +132,7 @@ def node(
 ) -> Node:
     """The interned node with these parts."""
     args, params, axes = tuple(args), tuple(params), tuple(axes)
-    key = (op, args, tuple(map(_key, params)), axes, kind)
+    key = (op, args, tuple(map(told_apart, params)), axes, kind)
     found = _interned.get(key)
     if found is not None:
         return found

@@ -8,7 +8,9 @@ x / x is 1 only where x is known not to be 0.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import math
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -38,6 +40,18 @@ LARGEST = 60
 
 REMEMBERED = 4096
 """Terms that a translation remembers, about."""
+
+SHIFT, SEEN = 1.37, 1e-6
+"""What symbols are multiplied by to see whether a value changes with them, and how much it does
+then, of itself, at least: more than roundings."""
+
+GOLDEN = 0.6180339887
+"""Multiples of it lie apart, taken without their whole part."""
+
+VALUES: Mapping[Any, Callable[..., float]] = {
+    sympy.Add: lambda *terms: math.fsum(terms), sympy.Mul: lambda *factors: math.prod(factors),
+    sympy.Pow: operator.pow, sympy.exp: math.exp, sympy.log: math.log,
+}  # fmt: skip
 
 
 def _lets_cancel(op: str) -> bool:
@@ -130,8 +144,7 @@ class _Cancelling(Meaning):
         return self._over_fewer(rebuilt(old, args))
 
     def _over_fewer(self, n: Node) -> Node | None:
-        plain = self.of(n)
-        for expression in (plain, _expanded(plain)):
+        for expression in self._forms(n):
             if self._used(expression) < self.uses.of(n):
                 try:
                     found = like(self.node(expression), n)
@@ -140,6 +153,22 @@ class _Cancelling(Meaning):
                 self._expressions[found] = expression  # a 0 stays one
                 return found
         return None
+
+    def _forms(self, n: Node) -> Iterator[Any]:
+        """The expression of `n`, and that multiplied out, which takes long: only where the value
+        of one does not change with some reduction."""
+        plain = self.of(n)
+        yield plain
+        by_use = {s: self.uses.of(self.stands_for(s)) for s in plain.free_symbols}
+        every = frozenset[Node]().union(*by_use.values())
+        parts = list(dict.fromkeys(sympy.postorder_traversal(plain)))
+        at = _somewhere(by_use)
+        value = _value(parts, at)
+        for r in every:
+            moved = {s: SHIFT * x if r in by_use[s] else x for s, x in at.items()}
+            if not abs(_value(parts, moved) - value) > SEEN * max(1.0, abs(value)):
+                yield _expanded(plain)
+                return
 
     def _used(self, expression: Any) -> frozenset[Node]:
         nodes = [self.stands_for(s) for s in expression.free_symbols]
@@ -193,6 +222,28 @@ class _Cancelling(Meaning):
     def positions(self, axes: tuple[str, ...]) -> Node:
         """The number of positions along `axes`, counted where they are streamed, as a mean does."""
         return count(axes) if self.folded & set(axes) else super().positions(axes)
+
+
+def _somewhere(symbols: Collection[Any]) -> dict[Any, float]:
+    """Numbers for symbols, of their signs."""
+    each = enumerate(sorted(symbols, key=lambda s: s.name))
+    apart = {s: 0.5 + i * GOLDEN % 1.0 for i, s in each}
+    return {s: -x if s.is_nonpositive else x for s, x in apart.items()}
+
+
+def _value(parts: Sequence[Any], at: Mapping[Any, float]) -> float:
+    """The value of the last of `parts`, each of which comes after its own; NaN where that is no
+    real number, or one has other operators than `VALUES`."""
+    found = dict(at)
+    try:
+        for e in parts:
+            if e not in found:
+                args = [found[a] for a in e.args]
+                found[e] = VALUES[e.func](*args) if args else float(e)
+    except (ArithmeticError, KeyError, TypeError, ValueError):
+        return math.nan
+    last = found[parts[-1]]
+    return last if isinstance(last, float) else math.nan
 
 
 def _expanded(e: Any) -> Any:

@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, lru_cache, reduce
 
 from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.algebra.terms import narrow_type, starting
@@ -48,6 +48,9 @@ FAR = 16
 """Times the least cost beyond which an order is left: matrix instructions multiply 15 times as fast
 as others (H100: 495 to 33.5 tera-multiplications a second)."""
 
+REMEMBERED = 512
+"""Contractions whose orders are remembered: terms that are tried share most of theirs."""
+
 Sizes = Mapping[str, int]
 
 
@@ -67,7 +70,7 @@ class _Order:
     cost: float = 0.0
     inner: frozenset[int] = frozenset()
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """The axes of the product of its parts."""
         return union_axes(p for _, p in self.parts)
@@ -102,24 +105,24 @@ class _Factor:
 
 def _matches(terms: Sequence[Node], sizes: Sizes) -> Iterator[Instance]:
     """The least orders of every contraction, other than its own."""
-    order = list(postorder(terms))
-    taken, inside = {a for n in order for a in n.axes}, _only_inside(order, terms)
-    for n in order:
-        if contracts(n) and n not in inside:
-            opened = _Opened(n, taken)
-            for made in opened.others(sizes):
-                yield one_node(n, made, opened.same_size)
+    for opened in _each(terms, sizes):
+        for made in opened.others():
+            yield one_node(opened.node, made, opened.same_size)
 
 
 def far(terms: Sequence[Node], sizes: Sizes) -> Iterator[Instance]:
     """The least order of every contraction whose own costs more than `FAR` times as much."""
+    for opened in _each(terms, sizes):
+        for made in opened.far_less():
+            yield one_node(opened.node, made, opened.same_size)
+
+
+def _each(terms: Sequence[Node], sizes: Sizes) -> list[_Opened]:
+    """Every contraction but those that are read as factors of others alone."""
     order = list(postorder(terms))
-    taken, inside = {a for n in order for a in n.axes}, _only_inside(order, terms)
-    for n in order:
-        if contracts(n) and n not in inside:
-            opened = _Opened(n, taken)
-            for made in opened.far_less(sizes):
-                yield one_node(n, made, opened.same_size)
+    taken, inside = frozenset(a for n in order for a in n.axes), _only_inside(order, terms)
+    known = tuple(sizes.items())
+    return [_opened(n, taken, known) for n in order if contracts(n) and n not in inside]
 
 
 ORDERED = Rule(
@@ -192,6 +195,11 @@ def _halved(s: int, known: Mapping[int, Sequence[_Order]], sizes: Sizes) -> list
     return list(least.values())
 
 
+@lru_cache(maxsize=REMEMBERED)
+def _opened(n: Node, taken: frozenset[str], sizes: tuple[tuple[str, int], ...]) -> _Opened:
+    return _Opened(n, taken, dict(sizes))
+
+
 class _Opened:
     """A contraction of the factors of those inside it.
 
@@ -201,9 +209,10 @@ class _Opened:
         gone: what is reduced.
         own: the subsets of the parts that the contraction reduces by themselves, as bits.
         same_size: axes of inner contractions under new names, to those whose sizes they have.
+        sizes: of all axes, these too.
     """
 
-    def __init__(self, n: Node, taken: Collection[str]) -> None:
+    def __init__(self, n: Node, taken: Collection[str], sizes: Sizes) -> None:
         self.node, self.gone, self.same_size = n, list(over(n)), dict[str, str]()
         self._taken, self._known = taken, {*n.axes, *n.args[0].axes}
         self._left = SEARCHED - len(_factors(n))
@@ -215,6 +224,7 @@ class _Opened:
         self.outside = tuple(f for f, c in zip(found, carried, strict=True) if not c)
         at = list(itertools.accumulate(carried, initial=0))
         self.own = frozenset(2 ** at[r.stop] - 2 ** at[r.start] for r in inner)
+        self.sizes = {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}}
 
     def _open(
         self, p: Node, around: tuple[str, ...], found: list[_Factor], inner: list[range]
@@ -236,61 +246,60 @@ class _Opened:
             self._open(q, around, found, inner)
         inner.append(range(begin, len(found)))
 
-    def others(self, sizes: Sizes) -> Iterator[Node]:
+    def others(self) -> Iterator[Node]:
         """The contraction in its least orders but its own."""
-        sizes = {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}}
-        found = self._least(sizes) if len(self.parts) > 1 else []
+        found = self._least if len(self.parts) > 1 else []
         near = [o for o in found[:ORDERS] if o.cost <= FAR * found[0].cost]
         self._tell_left([o for o in found[len(near) :] if o.inner != self.own])
         yield from (self._written(o) for o in near if o.inner != self.own)
 
-    def far_less(self, sizes: Sizes) -> Iterator[Node]:
+    def far_less(self) -> Iterator[Node]:
         """The contraction in its least order, where its own costs more than `FAR` times as much."""
-        sizes = {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}}
         if 1 < len(self.parts) <= SEARCHED:
-            least, *others = self._least(sizes)
-            if least.inner != self.own and self._own(sizes).cost > FAR * least.cost:
+            least, *others = self._least
+            if least.inner != self.own and self._own().cost > FAR * least.cost:
                 self._tell_left(others)
                 yield self._written(least)
 
-    def _own(self, sizes: Sizes) -> _Order:
+    def _own(self) -> _Order:
         """Its own order, which costs at least so much."""
-        left = self._joined(sizes)
+        left = self._joined()
         for bits in sorted(self.own, key=int.bit_count):
             inside = [p for p in left if p.bits & bits == p.bits]
             if len(inside) > 1:
-                made = self._reduced(inside[0].times(sizes, *inside[1:]), sizes)
+                made = self._reduced(inside[0].times(self.sizes, *inside[1:]))
                 left = [p for p in left if p not in inside] + [made]
-        return left[0].times(sizes, *left[1:])
+        return left[0].times(self.sizes, *left[1:])
 
-    def _least(self, sizes: Sizes) -> list[_Order]:
+    @cached_property
+    def _least(self) -> list[_Order]:
         """Orders of all parts, the least first."""
-        single = self._joined(sizes)
+        single = self._joined()
         every = 2 ** len(single) - 1
         known = {2**i: [one] for i, one in enumerate(single)}
         for s in range(1, every):
             if s not in known:
-                known[s] = [self._reduced(o, sizes) for o in _halved(s, known, sizes)[:ORDERS]]
-        return _halved(every, known, sizes)
+                known[s] = [self._reduced(o) for o in _halved(s, known, self.sizes)[:ORDERS]]
+        return _halved(every, known, self.sizes)
 
-    def _joined(self, sizes: Sizes) -> list[_Order]:
+    def _joined(self) -> list[_Order]:
         """The parts one by one; of more than `SEARCHED`, the smallest pairs are products first."""
         parts = [_Order(2**i, ((i, p),)) for i, p in enumerate(self.parts)]
-        parts = [self._reduced(p, sizes) for p in parts]
+        parts = [self._reduced(p) for p in parts]
         while len(parts) > SEARCHED:
             pairs = itertools.combinations(parts, 2)
-            a, b = min(pairs, key=lambda pair: pair[0].times(sizes, pair[1]).cost)
+            a, b = min(pairs, key=lambda pair: pair[0].times(self.sizes, pair[1]).cost)
             parts = [p for p in parts if p is not a and p is not b]
-            parts.append(self._reduced(a.times(sizes, b), sizes))
+            parts.append(self._reduced(a.times(self.sizes, b)))
         return parts
 
-    def _reduced(self, order: _Order, sizes: Sizes) -> _Order:
+    def _reduced(self, order: _Order) -> _Order:
         """An order after the reduction along the axes that nothing else carries."""
         gone = self._private(order)
         made = self._along(order.parts, gone) if gone else None
         if made is None or made.kind != self.node.kind:
             return order
-        cost = order.cost + STORED * math.prod(sizes[a] for a in made.axes)
+        cost = order.cost + STORED * math.prod(self.sizes[a] for a in made.axes)
         first, _ = order.parts[0]
         return _Order(order.bits, ((first, made),), cost, order.inner | {order.bits})
 

@@ -32,3 +32,19 @@ def test_segments_that_only_seem_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Memo, "_operator", without_numbers)
     with pytest.raises(LawError, match="run what is alike"):
         planned()
+
+
+@nk.diagram("a c, (), () -> c")
+def after_each_other(X: Any, s: Any, t: Any) -> Any:
+    below = nk.softmax(nk.reduce(X, "sum", over="a"), over="c")
+    first = nk.scan(lambda h: nk.tanh(0.5 * h + below), s, along="c")
+    above = nk.softmax(first, over="c")
+    return nk.scan(lambda h: nk.tanh(0.75 * h + above), t, along="c")
+
+
+def test_scans_by_steps_with_other_numbers_are_not_alike() -> None:
+    """What a step computes is no argument of its scan."""
+    plan = nk.derive(after_each_other, "h100", {"a": 64, "c": 64}, "fp32")
+    sources = "".join(k.written.source for k in plan.kernels)
+    assert "0.5 *" in sources
+    assert "0.75 *" in sources

@@ -162,6 +162,23 @@ def test_rows_that_keep_nothing_sum_up_to_0(cut: tuple[int, ...]) -> None:
 
 
 @nk.diagram("q x, q x -> q")
+def of_a_share(X: Any, K: Any) -> Any:
+    share = 1.0 / total(nk.where(K > 0, 1.0, 0.0))
+    return total(nk.where(K > 0, X * share, 0.0))
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_shares_of_rows_that_count_nothing_sum_up_to_0(cut: tuple[int, ...]) -> None:
+    """Though the share that is brought out of the sum is infinite there."""
+    X, K = np.random.default_rng(0).normal(size=(2, 2, 12))
+    K[0] = -1.0
+    kernel = of_a_share.stream("x").kernel
+    with np.errstate(divide="ignore"):
+        assert of_a_share.evaluate(X, K)[0] == 0
+        assert breach(kernel, {"X": X, "K": K}, SIZES, cut) is None
+
+
+@nk.diagram("q x, q x -> q")
 def of_either(X: Any, K: Any) -> Any:
     m = nk.reduce(X, "max", over="x")
     return total(nk.where(K > 0, X - m, m))

@@ -7,7 +7,6 @@ rest are deferred to the tail.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -298,13 +297,13 @@ class Separating:
         return added(terms)  # a body that is identically 0 has no parts
 
     def _of_chosen(self, g: Body, a: Any, b: Any, found: Node) -> Node:
-        """A sum of what conditions choose of a chunk times results of which one may be an infinity:
-        0 where they choose nothing, as 0 times infinity is no number."""
+        """A sum of what conditions choose of a chunk times results of which one may be an infinity,
+        as a quotient by a count of 0 is: 0 where they choose nothing, as 0 times infinity is no
+        number."""
         factors: tuple[Any, ...] = sympy.Mul.make_args(a)  # of a sum of choices none is one
         chosen = sympy.Mul(*(c for c in factors if c.is_Symbol and c not in g.meaning.nodes))
         terms = [self.folding.current(g.meaning.stands_for(s), g.p) for s in by_side(b)[1]]
-        starts, reals = self.folding.starts(), (n for n in postorder(terms) if n.kind == "real")
-        if chosen == 1 or all(math.isfinite(starts.get(n, 0.0)) for n in reals):
+        if chosen == 1 or all(map(self.folding.is_finite_of_none, terms)):
             return found
         none = pointwise("equal", (self._folded(g, chosen), number(0)))
         return pointwise("where", (none, number(0.0), found))

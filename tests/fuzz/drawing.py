@@ -103,13 +103,17 @@ CHOSEN = 160_000_000
 ALONG = 190_000_000
 """The first seed that draws scans along the axes of a key set (`along`)."""
 
+BOUNDED = 240_000_000
+"""The first seed whose own plans are searched for under drawn bounds (`bounds`), in any type, and
+those of gradients, too."""
+
 ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats, up to
 `SCARCE`."""
 
 BEGINS = sorted((
     MORE, NEWEST, RARE, RESUMED, KINDS, STEPPED, SEVERAL, FAR, WINDOWED, MEANS, SHARED, SCARCE,
-    SOLVED, FOUND, AFTERWARDS, CHOSEN, ALONG, ENDS,
+    SOLVED, FOUND, AFTERWARDS, CHOSEN, ALONG, BOUNDED, ENDS,
 ))  # fmt: skip
 """The first seed of every kind of programs."""
 

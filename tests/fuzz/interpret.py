@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from unittest import mock
 
 import alone  # and torch, before processes are forked
+import bounds
 import numpy as np
 from algebra import kind
 from candidates import squares
-from drawing import ENDS, KINDS, SCARCE, SEVERAL, SHARED
+from drawing import BOUNDED, ENDS, KINDS, SCARCE, SEVERAL, SHARED
 from filled import arrays as fill
 from forced import Forcing, plans
 from handmade import by_hand
@@ -225,12 +227,14 @@ def planned(program: Program, diagram, seed: int) -> None:
     bytes8 = any(own_type(n) == "fp8" for n in postorder(diagram.roots))
     on = rng.choice(("h100", "b200") if bytes8 else ("h100", "h100", "a100", "b200"))
     stored = "every" if rng.random() < EVERY else None
-    dtype = rng.choice(("fp32", "bf16", "fp16")) if seed >= KINDS and stored else "fp32"
+    any_type = seed >= BOUNDED or (seed >= KINDS and stored)
+    dtype = rng.choice(("fp32", "bf16", "fp16")) if any_type else "fp32"
     square = squares(diagram) and not program.hard and rng.random() < SQUARES
     with mock.patch.object(fitting, "available", return_value=False):  # nothing is launched
         how = {"materialise": stored, "multiply_out": square, "deterministic": seed < KINDS}
         try:
-            plan = derive(diagram, on, large, dtype, **how)
+            with bounds.drawn(rng) if seed >= BOUNDED else nullcontext():
+                plan = derive(diagram, on, large, dtype, **how)
         except Refusal:
             if stored is None:
                 raise

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from unittest import mock
 
+import bounds
 import numpy as np
+from drawing import BOUNDED
 from filled import arrays as fill
 from forced import plans
 from gradient import REFUSED, jittered
@@ -93,6 +95,11 @@ def slopes(program: Program, seed: int) -> None:
         case(plan, sizes).check()
     if large_enough(program):
         specialised(made, sizes, seed, rng, case, patient=True)
+    if seed >= BOUNDED:
+        with mock.patch.object(fitting, "available", return_value=False), bounds.drawn(rng):
+            plan = nk.derive(made, "h100", sizes, "fp32", deterministic=False)
+        COUNTS["own plans of gradients"] += 1
+        case(plan, sizes).check()
 
 
 def trained(program: Program, seed: int) -> None:

@@ -14,6 +14,7 @@ import pytest
 import napkin as nk
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
+from napkin.ir.expansion import expanded
 from napkin.lower import syntax as sx
 from napkin.lower.build import build
 from napkin.lower.spelling import GLUON
@@ -21,7 +22,7 @@ from napkin.lower.warpgroups import gluon_scope
 from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.emit_gluon import Registers
 from napkin.lower.warpgroups.gluon import HEAD
-from napkin.lower.warpgroups.whether import why_not
+from napkin.lower.warpgroups.whether import unspoken, why_not
 from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.plan.planned import PlannedKernel
 from napkin.run import warpgroups
@@ -312,6 +313,17 @@ def test_what_gluon_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _, cta = cta_of_tiles(*CASES[0])
     with pytest.raises(Refusal, match="Gluon has no exp2"):
         write_cta(cta)
+
+
+@nk.diagram("q d, x d, x d, ():int -> q d")
+def dropped(Q: Any, K: Any, V: Any, seed: Any) -> Any:
+    P = nk.dropout(nk.softmax(nk.contract(Q, K, over="d"), over="x"), 0.1, seed)
+    return nk.contract(P, V, over="x")
+
+
+def test_functions_that_gluon_lacks_are_known_before_a_kernel_is_written() -> None:
+    assert "Gluon has no uint32" in unspoken(expanded(dropped.roots).values())
+    assert unspoken(expanded(plain.roots).values()) == ""
 
 
 def test_a_group_past_the_end_stores_nothing(ran: Runner) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from napkin.algebra.terms import is_operand, is_read
 from napkin.derive.kernel import tensor_of
+from napkin.errors import Refusal
 from napkin.ir.key_sets import bounds_of
 from napkin.ir.node import Node, factors, postorder
+from napkin.ir.operators import POINTWISE
 from napkin.lower.corners import rises
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.program import Loop, Program, moving_terms
+from napkin.lower.spelling import GLUON
 from napkin.lower.warpgroups.cta import ROWS, WIDEST, SpecialisedCta
 
 
@@ -47,6 +52,16 @@ def why_not(program: Program) -> str:
         bounds = filter(program.shape, bounds_of(seen.boxes))
         if not all(rises(n, kernel.residues) for n in bounds):
             return "the keys of neighbouring queries begin and end in no order"
+    return ""
+
+
+def unspoken(terms: Iterable[Node]) -> str:
+    """Why Gluon cannot have the functions of operators, whatever the tiles; "" where it can."""
+    ops = {n.op for n in postorder(terms)} & POINTWISE.keys()
+    try:
+        GLUON.functions({name for op in ops for name in POINTWISE[op].functions})
+    except Refusal as refusal:
+        return str(refusal)
     return ""
 
 

@@ -30,8 +30,9 @@ import triton.language as tl
 @triton.jit
 def floor_divide(a, b):
     """The whole quotient rounded down; Triton rounds to zero."""
-    down = (a % b != 0) & ((a < 0) != (b < 0))
-    return a // b - down.to(tl.int32)
+    r = a % b
+    down = (r != 0) & ((a < 0) != (b < 0))
+    return (a - r) // b - down.to(tl.int32)
 
 @triton.jit
 def gated_delta_rule(

@@ -51,8 +51,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 @triton.jit
 def floor_divide(a, b):
     """The whole quotient rounded down; Triton rounds to zero."""
-    down = (a % b != 0) & ((a < 0) != (b < 0))
-    return a // b - down.to(tl.int32)
+    r = a % b
+    down = (r != 0) & ((a < 0) != (b < 0))
+    return (a - r) // b - down.to(tl.int32)
 
 @triton.jit
 def gated_delta_rule_ahead(

@@ -36,7 +36,8 @@ LARGE = 2_000
 SURELY = 0.7
 """Share of the time of a term below which it is not cut in full beside its rewrites."""
 
-AS_IT_IS = "the term as it is"
+UNCHANGED = "the term as it is"
+"""A term before any rewrite, for the tracer."""
 
 Rewrites = list[Refactored]
 """Rewrites of one term, each of the term that the one before gives."""
@@ -142,7 +143,7 @@ class _Search:
         """Report that the term is looked at after rewrites."""
         if (tracer := active()) is not None:
             term = rewrites[-1] if rewrites else self.ready
-            tracer.began(f"the term with {rewrites[-1].law}" if rewrites else AS_IT_IS, term)
+            tracer.began(f"the term with {rewrites[-1].law}" if rewrites else UNCHANGED, term)
 
     def _with_rewrites(self, found: Cut | None, move: Move) -> Cut | None:
         """The fastest cut after further rewrites that make it faster than the one that is found."""

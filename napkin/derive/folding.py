@@ -222,8 +222,8 @@ class Folding:
         return all(abs(value_at(value, start)) < -FLOOR / 2 for start in tried)
 
     def is_finite_of_none(self, n: Node) -> bool:
-        """Whether a term inside a pass is finite where no position of the axis counts, and all that
-        it is computed from. A state ends there where a condition chooses what it folds."""
+        """Whether a term inside a pass, and each term under it, is finite where conditions choose
+        no position of the axis. States that fold under a condition are then as they started."""
         starts, states = self.starts(), [s for states in self.states for s in states]
         leaves = (starts.get(m, 0.0) for m in postorder([n]) if m.kind == "real")
         chosen = [s for s in states if any(m.kind == "bool" for m in postorder([s.step]))]

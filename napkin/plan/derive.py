@@ -11,7 +11,7 @@ from typing import Literal
 from napkin.algebra.relabel import Move
 from napkin.algebra.tracer import active
 from napkin.cut.cut import cut
-from napkin.cut.rewritten import fastest, same_size
+from napkin.cut.rewritten import UNCHANGED, fastest, same_size
 from napkin.cut.segments import Memo
 from napkin.cut.storing import check_materialised, check_stored, materialised
 from napkin.cut.ways import Cut
@@ -212,7 +212,7 @@ def _searched(
     own = diagram.names.values()
     at = None if materialise is None or unfused else materialised(ready, materialise, own)
     if (tracer := active()) is not None:
-        tracer.began("the term as it is", ready)
+        tracer.began(UNCHANGED, ready)
     rewritten: list[Refactored] = []
     if materialise is None:
         found = fastest(diagram.name, ready, known, memo, rewritten, under)

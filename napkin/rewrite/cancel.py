@@ -155,8 +155,8 @@ class _Cancelling(Meaning):
         return None
 
     def _forms(self, n: Node) -> Iterator[Any]:
-        """The expression of `n`, and that multiplied out, which takes long: only where the value
-        of one does not change with some reduction."""
+        """The expression of `n`; and multiplied out, which takes long, where its value at some
+        numbers does not change with one of the reductions: only such a one can cancel."""
         plain = self.of(n)
         yield plain
         by_use = {s: self.uses.of(self.stands_for(s)) for s in plain.free_symbols}

@@ -21,7 +21,7 @@ from napkin.lower.parameters import Written
 from napkin.lower.program import Program
 from napkin.lower.warpgroups.cta import ROWS, SpecialisedCta
 from napkin.lower.warpgroups.resources import register_budget, registers_of, shared_of
-from napkin.lower.warpgroups.whether import unspoken, why_not
+from napkin.lower.warpgroups.whether import gluon_lacks, why_not
 from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.machine.machines import Machine
 from napkin.schedule import specialised
@@ -139,7 +139,7 @@ def may_specialise(kernel: Kernel, dtype: str, machine: Machine) -> bool:
     lying = all(own_type(a.leaf) in {"", "fp8", "fp32"} for a in kernel.reads)
     emitted = {e.output for p in kernel.stream.passes for e in p.emits}
     alone = not (kernel.part or kernel.merges) and emitted.issuperset(kernel.added)
-    return bool(streams) and alone and lying and not unspoken(kernel.terms)
+    return bool(streams) and alone and lying and not gluon_lacks(kernel.terms)
 
 
 def specialised_choices(

@@ -43,7 +43,7 @@ def after_each_other(X: Any, s: Any, t: Any) -> Any:
 
 
 def test_scans_by_steps_with_other_numbers_are_not_alike() -> None:
-    """What a step computes is no argument of its scan."""
+    """The step is a parameter of its scan, and no argument."""
     plan = nk.derive(after_each_other, "h100", {"a": 64, "c": 64}, "fp32")
     sources = "".join(k.written.source for k in plan.kernels)
     assert "0.5 *" in sources

@@ -22,7 +22,7 @@ from napkin.lower.warpgroups import gluon_scope
 from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.emit_gluon import Registers
 from napkin.lower.warpgroups.gluon import HEAD
-from napkin.lower.warpgroups.whether import unspoken, why_not
+from napkin.lower.warpgroups.whether import gluon_lacks, why_not
 from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.plan.planned import PlannedKernel
 from napkin.run import warpgroups
@@ -322,8 +322,8 @@ def dropped(Q: Any, K: Any, V: Any, seed: Any) -> Any:
 
 
 def test_functions_that_gluon_lacks_are_known_before_a_kernel_is_written() -> None:
-    assert "Gluon has no uint32" in unspoken(expanded(dropped.roots).values())
-    assert unspoken(expanded(plain.roots).values()) == ""
+    assert "Gluon has no uint32" in gluon_lacks(expanded(dropped.roots).values())
+    assert gluon_lacks(expanded(plain.roots).values()) == ""
 
 
 def test_a_group_past_the_end_stores_nothing(ran: Runner) -> None:

@@ -12,7 +12,7 @@ def _whole_sign(n: Term, *signs: Sign) -> Sign:
 
 
 # Triton 3.6 and 3.9 take a // 4 of -8, -7, -6, -5 for one value where one thread has all four, as
-# though they rounded down (axis analysis, issue 7749 of Triton): what is divided has no rest.
+# though they rounded down (axis analysis, issue 7749 of Triton). So the remainder goes first.
 define(Operator(
     "floordiv", 2, lambda xp, a, b: xp.floor_divide(a, b), "floor_divide({0}, {1})", "int",
     "{0} // {1}", operands="int", meaning=lambda sp, a, b: sp.floor(a / b), sign=_whole_sign,

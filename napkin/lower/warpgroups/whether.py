@@ -55,8 +55,9 @@ def why_not(program: Program) -> str:
     return ""
 
 
-def unspoken(terms: Iterable[Node]) -> str:
-    """Why Gluon cannot have the functions of operators, whatever the tiles; "" where it can."""
+def gluon_lacks(terms: Iterable[Node]) -> str:
+    """What Gluon lacks for the functions that operators of terms call, whatever the tiles; "" where
+    it has all."""
     ops = {n.op for n in postorder(terms)} & POINTWISE.keys()
     try:
         GLUON.functions({name for op in ops for name in POINTWISE[op].functions})

@@ -14,6 +14,7 @@ from contextlib import suppress
 from napkin.algebra.tracer import active, times
 from napkin.cut.cut import cut
 from napkin.cut.segments import Memo
+from napkin.cut.spent import Spent
 from napkin.cut.ways import Cut
 from napkin.derive.prepare import Prepared
 from napkin.errors import Refusal
@@ -128,7 +129,12 @@ class _Search:
         return found
 
     def _cut(
-        self, rewrites: Rewrites, under: float, move: Move, best: Cut | None = None
+        self,
+        rewrites: Rewrites,
+        under: float,
+        move: Move,
+        best: Cut | None = None,
+        before: Cut | None = None,
     ) -> Cut | None:
         """How the term is cut after rewrites; None where that takes `under` seconds or more.
 
@@ -137,7 +143,7 @@ class _Search:
         """
         now, sizes = rewrites[-1] if rewrites else self.ready, sized(self.known, rewrites)
         own = self.name, now.outputs, now.names, sizes, self.memo
-        return cut(*own, under=under, move=move, best=best)
+        return cut(*own, under=under, move=move, best=best, before=before)
 
     def _tell_began(self, rewrites: Rewrites) -> None:
         """Report that the term is looked at after rewrites."""
@@ -150,36 +156,40 @@ class _Search:
         while True:
             self.memo.effort.begins()
             most = found.seconds if found else self.under
-            best = self._best_refactored(most, move)
+            best = self._best_refactored(found, most, move)
             if best is None or best[1].seconds >= most * (CLEARLY if move == "quick" else 1):
                 return found
             self.rewrites = [*self.rewrites, *best[0]]
             found = best[1]
 
-    def _best_refactored(self, under: float, move: Move) -> tuple[Rewrites, Cut] | None:
+    def _best_refactored(
+        self, last: Cut | None, under: float, move: Move
+    ) -> tuple[Rewrites, Cut] | None:
         """The best of the rewrites of one node of the term, or of all of a kind where one pays, and
         how the term is cut then; None where that takes `under` seconds or more whichever is taken,
-        or where there is none beside those that are done."""
+        or where there is none beside those that are done. Those that may save most of the time of
+        the `last` cut are looked at first."""
         found: list[tuple[Rewrites, Cut | None]] = []
         paying: list[Refactored] = []
         term = self.rewrites[-1] if self.rewrites else self.ready
         sizes, done = sized(self.known, self.rewrites), {t.made for t in self.rewrites}
         done -= {t.made for t in self.near}
-        for other in refactorings(term.outputs, term.names, sizes, done):
+        saved = Spent(last, term.outputs).taken_away if last else None
+        for other in refactorings(term.outputs, term.names, sizes, done, saved):
             if any(p.kind == other.kind and p.at is not other.at for p in paying):
                 _tell_left(other, "it is tried with another of its kind, which pays")
                 continue
             if under < math.inf and (why := self.memo.effort.over(move)):
                 _tell_left(other, why)
                 continue
-            way = self._cut_further([other], under, move)
+            way = self._cut_further([other], under, move, last)
             found.append(([other], way))
             if way is None or way.seconds >= under:
                 continue
             every = everywhere(other, sizes, done)
             if len(every) > MOST:
                 self.memo.effort.begins()
-                found.append((every, self._cut_further(every, way.seconds, move)))
+                found.append((every, self._cut_further(every, way.seconds, move, last)))
                 paying += [other] if found[-1][1] else []
             if move == "quick" and way.seconds < AT_ONCE * under < math.inf:
                 break
@@ -187,13 +197,15 @@ class _Search:
         fits = [(rewrites, way) for rewrites, way in found if way]
         return min(fits, key=lambda f: f[1].seconds, default=None)
 
-    def _cut_further(self, rewrites: Rewrites, under: float, move: Move) -> Cut | None:
+    def _cut_further(
+        self, rewrites: Rewrites, under: float, move: Move, before: Cut | None
+    ) -> Cut | None:
         """How the term is cut after further rewrites; None where that takes `under` seconds or
         more, or no kernels fit."""
         if (tracer := active()) is not None:
             tracer.began(f"the term with {_text(rewrites)}", rewrites[-1])
         with suppress(Refusal):
-            return self._cut([*self.rewrites, *rewrites], under, move)
+            return self._cut([*self.rewrites, *rewrites], under, move, before=before)
         return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import groupby, islice
@@ -57,16 +57,19 @@ def refactorings(
     names: Mapping[Node, str],
     sizes: Mapping[str, int],
     done: Container[Node] = (),
+    saved: Callable[[Node, Node], float] | None = None,
 ) -> Iterator[Refactored]:
     """The terms of `outputs` with one instance of a rule whose terms are weighed, each in turn.
 
     Args:
         sizes: of every axis.
         done: nodes that are left as they are.
+        saved: gives seconds that may be saved where one node becomes another: instances that may
+            save most come first. By default the first nodes do.
     """
     roots = [o.node for o in outputs]
     for rules in (TABLE.values(), ADDED.values()):
-        for rule, found in _instances(roots, rules, sizes, done):
+        for rule, found in _instances(roots, rules, sizes, done, saved):
             yield _refactored(rule, found, outputs, names)
 
 
@@ -122,9 +125,13 @@ def _kind(rule: Rule, found: Instance) -> tuple[str, Operators, Operators]:
 
 
 def _instances(
-    roots: Sequence[Node], rules: Iterable[Rule], sizes: Mapping[str, int], done: Container[Node]
+    roots: Sequence[Node],
+    rules: Iterable[Rule],
+    sizes: Mapping[str, int],
+    done: Container[Node],
+    saved: Callable[[Node, Node], float] | None,
 ) -> Iterator[tuple[Rule, Instance]]:
-    """The instances of rules at the first nodes that they rewrite."""
+    """The instances of rules at the nodes of which these may save most, or at the first ones."""
     at = {n: i for i, n in enumerate(postorder(roots))}
 
     def of(rule: Rule) -> Iterator[tuple[int, Rule, Instance]]:
@@ -135,8 +142,16 @@ def _instances(
 
     each = [of(rule) for rule in rules if rule.alternative]
     places = groupby(merge(*each, key=itemgetter(0)), key=itemgetter(0))
-    for _, found in islice(places, MOST):
-        yield from ((rule, instance) for _, rule, instance in found)
+    every = ([(rule, found) for _, rule, found in here] for _, here in places)
+    if saved is not None:
+        every = sorted(every, key=lambda here: -max(_saved(found, saved) for _, found in here))
+    for here in islice(every, MOST):
+        yield from here
+
+
+def _saved(found: Instance, saved: Callable[[Node, Node], float]) -> float:
+    (before,), (after,) = found.sides()
+    return saved(before, after)
 
 
 def _refactored(

@@ -18,17 +18,12 @@ from napkin.cut.frontier import Frontier, orders
 from napkin.cut.pieces import Pieces
 from napkin.cut.points import is_pointwise, points_of, with_read_again
 from napkin.cut.segments import Memo
-from napkin.cut.spent import Spent
 from napkin.cut.way import SAME, Way, preferred, simplest, too_long, way_text
 from napkin.cut.ways import LONGEST, QUICK, Cut, Cutting, named
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node
 from napkin.settings.effort import Move
-
-COMPUTING = 0.5
-"""Share of the time of a quick cut that kernels take which compute operands, from which on it is
-looked at with these stored."""
 
 
 def cut(
@@ -43,7 +38,6 @@ def cut(
     under: float = math.inf,
     move: Move = "other",
     best: Cut | None = None,
-    before: Cut | None = None,
 ) -> Cut | None:
     """Cut the terms of `outputs` into kernels for a machine.
 
@@ -56,7 +50,6 @@ def cut(
         move: "as it is" where other terms are tried after this one, to which some work is left;
             "quick" for the first order of points alone, and no others.
         best: a cut that is known, to be made better.
-        before: a cut of a form of the term: where it stores operands, these are stored at first.
 
     Raises:
         Refusal: some term has no kernel that fits the machine.
@@ -65,12 +58,8 @@ def cut(
     points = term.with_room(points_of(outputs, sizes))
     if at is not None:
         return term.among({*points, *at, *(o.node for o in outputs if is_pointwise(o.node))}, under)
-    if unfused:
+    if unfused or move == "quick":
         return term.among(points, under)
-    if before := best or before:
-        points = term.as_in(before, points)
-    if move == "quick":
-        return term.among(points, under) if before else term.quickly(points, under)
     found, under = best, min(under, best.seconds) if best else under
     refused: Refusal | None = None
     try:
@@ -120,25 +109,6 @@ class _Term:
         results = {o.node for o in self.outputs}
         kept = {n for n in points if n in results or self.memo.has_room(n, self.sizes)}
         return with_read_again(self.outputs, kept)
-
-    def as_in(self, before: Cut, points: Set[Node]) -> Set[Node]:
-        """The points, and operands where a cut stores some."""
-        change = stored(self.outputs, self.sizes, points, before)
-        kept = {o.node for o in before.materialised.values()}
-        if change is None or kept.isdisjoint(change.nodes):
-            return points
-        return self.with_room(change.points)
-
-    def quickly(self, points: Set[Node], under: float) -> Cut | None:
-        """The fastest quick cut, with operands stored where kernels that compute these take most of
-        its time; None where none takes less than `under`."""
-        found = self.among(points, under)
-        change = stored(self.outputs, self.sizes, points, found) if found else None
-        if found is None or change is None or self.with_room(change.points) != change.points:
-            return found
-        if Spent(found, self.outputs).computing(change.nodes) < COMPUTING * found.seconds:
-            return found
-        return self.changed(change, found, under, "quick") or found
 
     def among(self, points: Set[Node], under: float, move: Move | None = None) -> Cut | None:
         """The fastest cut among orders of the points; None where none takes less than `under`.

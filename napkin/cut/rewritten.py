@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from napkin.algebra.tracer import active, times
 from napkin.cut.cut import cut
@@ -18,6 +19,7 @@ from napkin.cut.spent import Spent
 from napkin.cut.ways import Cut
 from napkin.derive.prepare import Prepared
 from napkin.errors import Refusal
+from napkin.ir.node import Node
 from napkin.moves.refactor import (
     MOST,
     Refactored,
@@ -129,12 +131,7 @@ class _Search:
         return found
 
     def _cut(
-        self,
-        rewrites: Rewrites,
-        under: float,
-        move: Move,
-        best: Cut | None = None,
-        before: Cut | None = None,
+        self, rewrites: Rewrites, under: float, move: Move, best: Cut | None = None
     ) -> Cut | None:
         """How the term is cut after rewrites; None where that takes `under` seconds or more.
 
@@ -143,7 +140,7 @@ class _Search:
         """
         now, sizes = rewrites[-1] if rewrites else self.ready, sized(self.known, rewrites)
         own = self.name, now.outputs, now.names, sizes, self.memo
-        return cut(*own, under=under, move=move, best=best, before=before)
+        return cut(*own, under=under, move=move, best=best)
 
     def _tell_began(self, rewrites: Rewrites) -> None:
         """Report that the term is looked at after rewrites."""
@@ -167,29 +164,29 @@ class _Search:
     ) -> tuple[Rewrites, Cut] | None:
         """The best of the rewrites of one node of the term, or of all of a kind where one pays, and
         how the term is cut then; None where that takes `under` seconds or more whichever is taken,
-        or where there is none beside those that are done. Those that may save most of the time of
-        the `last` cut are looked at first."""
+        or where there is none beside those that are done. Those that may save next to nothing of
+        the time of the `last` cut are passed over."""
         found: list[tuple[Rewrites, Cut | None]] = []
         paying: list[Refactored] = []
         term = self.rewrites[-1] if self.rewrites else self.ready
         sizes, done = sized(self.known, self.rewrites), {t.made for t in self.rewrites}
         done -= {t.made for t in self.near}
-        saved = Spent(last, term.outputs).taken_away if last else None
-        for other in refactorings(term.outputs, term.names, sizes, done, saved):
+        pays = partial(_may_pay, Spent(last, term.outputs), last.seconds) if last else None
+        for other in refactorings(term.outputs, term.names, sizes, done, pays):
             if any(p.kind == other.kind and p.at is not other.at for p in paying):
                 _tell_left(other, "it is tried with another of its kind, which pays")
                 continue
             if under < math.inf and (why := self.memo.effort.over(move)):
                 _tell_left(other, why)
                 continue
-            way = self._cut_further([other], under, move, last)
+            way = self._cut_further([other], under, move)
             found.append(([other], way))
             if way is None or way.seconds >= under:
                 continue
             every = everywhere(other, sizes, done)
             if len(every) > MOST:
                 self.memo.effort.begins()
-                found.append((every, self._cut_further(every, way.seconds, move, last)))
+                found.append((every, self._cut_further(every, way.seconds, move)))
                 paying += [other] if found[-1][1] else []
             if move == "quick" and way.seconds < AT_ONCE * under < math.inf:
                 break
@@ -197,21 +194,24 @@ class _Search:
         fits = [(rewrites, way) for rewrites, way in found if way]
         return min(fits, key=lambda f: f[1].seconds, default=None)
 
-    def _cut_further(
-        self, rewrites: Rewrites, under: float, move: Move, before: Cut | None
-    ) -> Cut | None:
+    def _cut_further(self, rewrites: Rewrites, under: float, move: Move) -> Cut | None:
         """How the term is cut after further rewrites; None where that takes `under` seconds or
         more, or no kernels fit."""
         if (tracer := active()) is not None:
             tracer.began(f"the term with {_text(rewrites)}", rewrites[-1])
         with suppress(Refusal):
-            return self._cut([*self.rewrites, *rewrites], under, move, before=before)
+            return self._cut([*self.rewrites, *rewrites], under, move)
         return None
 
 
 def sized(known: Mapping[str, int], rewritten: Sequence[Refactored]) -> dict[str, int]:
     """The sizes of all axes, those that rewrites named anew among them."""
     return {**known, **{new: known[old] for new, old in same_size(rewritten).items()}}
+
+
+def _may_pay(spent: Spent, seconds: float, before: Node, after: Node) -> bool:
+    """Whether to have one node in place of another may save what counts of a cut's time."""
+    return spent.taken_away(before, after) >= (1 - CLEARLY) * seconds
 
 
 def _text(rewrites: Rewrites) -> str:

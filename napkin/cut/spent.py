@@ -1,8 +1,8 @@
-"""Where the time of a cut goes: the changes that may save most of it are looked at first."""
+"""Where the time of a cut goes: rewrites that may save next to nothing of it are passed over."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from napkin.cut.ways import Cut
 from napkin.derive.rules.part import handed
@@ -25,18 +25,12 @@ class Spent:
         self._under: dict[Node, int] = {}
         self._kernels = list(self._computed(cut, outputs))
 
-    def computing(self, terms: Iterable[Node]) -> float:
-        """Seconds of the kernels that compute some of these terms, or read them as inputs."""
-        return self._of(sum(self._bit(n) for n in {*terms}))
-
     def taken_away(self, before: Node, after: Node) -> float:
         """Seconds of the kernels that compute a term which is under `before` and not under `after`:
         to have the second in place of the first saves no more, but for what other kernels then need
         not read."""
-        return self._of(self._set_under(before) & ~self._set_under(after))
-
-    def _of(self, terms: int) -> float:
-        return sum(seconds for seconds, computed in self._kernels if computed & terms)
+        gone = self._set_under(before) & ~self._set_under(after)
+        return sum(seconds for seconds, computed in self._kernels if computed & gone)
 
     def _computed(self, cut: Cut, outputs: Sequence[Output]) -> Iterator[tuple[float, int]]:
         """The seconds of each kernel, or of those that pass states, and the set of terms that it

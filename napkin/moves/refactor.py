@@ -57,19 +57,18 @@ def refactorings(
     names: Mapping[Node, str],
     sizes: Mapping[str, int],
     done: Container[Node] = (),
-    saved: Callable[[Node, Node], float] | None = None,
+    pays: Callable[[Node, Node], bool] | None = None,
 ) -> Iterator[Refactored]:
     """The terms of `outputs` with one instance of a rule whose terms are weighed, each in turn.
 
     Args:
         sizes: of every axis.
         done: nodes that are left as they are.
-        saved: gives seconds that may be saved where one node becomes another: instances that may
-            save most come first. By default the first nodes do.
+        pays: whether it may pay that one node becomes another; by default it may wherever it can.
     """
     roots = [o.node for o in outputs]
     for rules in (TABLE.values(), ADDED.values()):
-        for rule, found in _instances(roots, rules, sizes, done, saved):
+        for rule, found in _instances(roots, rules, sizes, done, pays):
             yield _refactored(rule, found, outputs, names)
 
 
@@ -129,29 +128,21 @@ def _instances(
     rules: Iterable[Rule],
     sizes: Mapping[str, int],
     done: Container[Node],
-    saved: Callable[[Node, Node], float] | None,
+    pays: Callable[[Node, Node], bool] | None,
 ) -> Iterator[tuple[Rule, Instance]]:
-    """The instances of rules at the nodes of which these may save most, or at the first ones."""
+    """The instances of rules at the first nodes that they rewrite and where that may pay."""
     at = {n: i for i, n in enumerate(postorder(roots))}
 
     def of(rule: Rule) -> Iterator[tuple[int, Rule, Instance]]:
         for found in rule.matches(roots, sizes):
-            (n,) = found.sides()[0]
-            if n not in done:
+            (n,), (new,) = found.sides()
+            if n not in done and (pays is None or pays(n, new)):
                 yield at[n], rule, found
 
     each = [of(rule) for rule in rules if rule.alternative]
     places = groupby(merge(*each, key=itemgetter(0)), key=itemgetter(0))
-    every = ([(rule, found) for _, rule, found in here] for _, here in places)
-    if saved is not None:
-        every = sorted(every, key=lambda here: -max(_saved(found, saved) for _, found in here))
-    for here in islice(every, MOST):
-        yield from here
-
-
-def _saved(found: Instance, saved: Callable[[Node, Node], float]) -> float:
-    (before,), (after,) = found.sides()
-    return saved(before, after)
+    for _, found in islice(places, MOST):
+        yield from ((rule, instance) for _, rule, instance in found)
 
 
 def _refactored(

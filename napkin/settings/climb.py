@@ -18,7 +18,7 @@ from napkin.settings.phrases import kernel_text
 from napkin.settings.pricing import Pricing
 from napkin.settings.tiles import Tiles
 
-FEW = 12
+FEW = 40
 """Settings of a kernel that are priced before those beside the best of them, about."""
 
 FARTHER = 1.5

@@ -12,36 +12,36 @@ LABELLED = 4
 """Terms that take as long to label as a setting takes to price, and all that goes with it. So 1,000
 settings of work took 0.7 to 1.7 seconds in 73 gradients of the field (CPython 3.11, two cores)."""
 
-NARROW = 2_500
+NARROW = 5_000
 """Work of one diagram after which further segments are tried in few labellings, and in the most
 parts, which are mostly the fastest (see `Effort.work`)."""
 
 LABELLINGS = 2
 """Labellings of a segment that fit and are priced then: those that move the fewest bytes."""
 
-ADDING = 3_200
+ADDING = 3_500
 """Work after which no groups that add in memory are tried: what else there is comes first."""
 
-AS_IT_IS = 7_500
+AS_IT_IS = 9_000
 """Work after which a search that has found a cut of a term as it is tries no other order of points
 for it and stores no more of them."""
 
-SPENT = 8_000
+SPENT = 9_500
 """Work after which a search that has found a cut tries no other."""
 
-AGAIN = 2_500
+AGAIN = 4_000
 """Work that is left for the points of the term as it is that may be computed again, however much
 the cut before took."""
 
-PAIRS = 8_500
+PAIRS = 10_000
 """Work of a forward and a backward that are planned together, after which no more arrays that may
 be kept are looked at."""
 
-OTHERS = 1_000
+OTHERS = 1_200
 """Work that is left for other terms, however much the best one took: one can take a ten-thousandth
 of the time (of chains of products)."""
 
-QUICK = 7_500
+QUICK = 9_000
 """Work after which a search looks at no more terms in quick cuts."""
 
 Move = Literal["as it is", "again", "other", "quick"]

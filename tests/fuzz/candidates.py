@@ -25,7 +25,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.node import Node, postorder
-from napkin.ir.storage import own_type
+from napkin.ir.storage import own_type, unstored, widens
 from napkin.ir.taking import table_of
 from napkin.machine.machines import machine
 from napkin.moves.refactor import Refactored, everywhere, refactorings
@@ -158,6 +158,7 @@ def drawn_points(term: Term, sizes: Mapping[str, int], rng: random.Random) -> se
     more = {n for n in order if is_pointwise(n) and n.kind == "real" and rng.random() < 0.2}
     frontier = Frontier(term.outputs, sizes, points=points)
     more = {n for n in more if n not in frontier.sources(n)}  # others are stored as it is
+    more -= {unstored(n) for n in order if widens(n)}  # which is stored as the cast says, if at all
     once = compared(o.node for o in term.outputs)
     sums = [n for n in order if n in points and n.op == "sum"]
     fewer = {n for n in sums if rng.random() < 0.2 and n not in once}

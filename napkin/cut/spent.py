@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from napkin.cut.ways import Cut
@@ -15,8 +16,7 @@ class Spent:
     as inputs.
 
     Args:
-        cut: of a term with these outputs. It may be of another form of the term: terms that only
-            one of the two has are computed by no kernel.
+        cut: of a term with these outputs, or of another form of it, which has other terms, too.
     """
 
     def __init__(self, cut: Cut, outputs: Sequence[Output]) -> None:
@@ -28,8 +28,10 @@ class Spent:
     def taken_away(self, before: Node, after: Node) -> float:
         """Seconds of the kernels that compute a term which is under `before` and not under `after`:
         to have the second in place of the first saves no more, but for what other kernels then need
-        not read."""
+        not read. Infinite where none computes `before`: the cut does not tell."""
         gone = self._set_under(before) & ~self._set_under(after)
+        if not any(computed & self._bit(before) for _, computed in self._kernels):
+            return math.inf
         return sum(seconds for seconds, computed in self._kernels if computed & gone)
 
     def _computed(self, cut: Cut, outputs: Sequence[Output]) -> Iterator[tuple[float, int]]:

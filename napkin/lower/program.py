@@ -198,10 +198,19 @@ class Program:
 def looped(kernel: Kernel, schedule: Schedule) -> Program:
     """The loops of a kernel at the tiles of a schedule; `napkin.lower.build` applies the rest of
     it."""
-    tiles = schedule.group
+    return replace(_at(kernel, schedule.group), schedule=schedule)
+
+
+def dims_of(kernel: Kernel, tiles: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
+    """The classes of axes at given tiles, in the order of tile dimensions."""
+    return _at(kernel, tiles).dims
+
+
+def _at(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
+    """The loops of a kernel at given tiles, but for these."""
     tiled = tuple(a for a in kernel.axes if tiles[a] > 1)
     worded = kernel.visits is not None and fits_words(kernel.visits, tiles)
-    return replace(_built(kernel, tiled, worded), schedule=schedule)
+    return _built(kernel, tiled, worded)
 
 
 @lru_cache(maxsize=256)

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
 from typing import Any
 
+import numpy as np
 import sympy
 
 from napkin.algebra.meaning import Meaning
@@ -26,6 +27,7 @@ from napkin.ir.infer import pointwise, rebuilt
 from napkin.ir.node import REDUCTIONS, Node, number, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.operators.meant import divisors, is_fraction, meant
+from napkin.ir.operators.record import COMPUTING
 from napkin.ir.rewrite import rewrite
 from napkin.ir.types import STORAGE
 from napkin.rewrite.together import write_exponent
@@ -50,8 +52,9 @@ GOLDEN = 0.6180339887
 
 VALUES: Mapping[Any, Callable[..., float]] = {
     sympy.Add: lambda *terms: math.fsum(terms), sympy.Mul: lambda *factors: math.prod(factors),
-    sympy.Pow: operator.pow, sympy.exp: math.exp, sympy.log: math.log,
+    sympy.Pow: operator.pow,
 }  # fmt: skip
+"""The value of sympy's own operations; the others are those of operators."""
 
 
 def _lets_cancel(op: str) -> bool:
@@ -65,13 +68,11 @@ def _lets_cancel(op: str) -> bool:
 def _matches(roots: Sequence[Node], axes: Collection[str]) -> Iterator[Instance]:
     """Maps from every node under `roots` to a form that depends on no reduction over `axes` which
     is seen to cancel. The second looks through every term: what multiplies such a reduction may
-    be 0, and another one may not depend on what it seems to. None where there are more than
-    `MOST` reductions."""
+    be 0, and another one may not depend on what it seems to. None where it sees nothing, or there
+    are more than `MOST` reductions."""
     folds = [n for n in postorder(roots) if n.op in REDUCTIONS and set(axes) & set(over(n))]
-    tried = [list(roots)]
-    for through in (False, True) if len(folds) <= MOST else ():
-        if not _cancels(roots, frozenset(axes), through):
-            continue
+    tried, seen = [list(roots)], len(folds) <= MOST and _cancels(roots, frozenset(axes))
+    for through in (False, True) if seen else ():
         done = _simplified(tuple(roots), frozenset(axes), through)
         after = [done[n] for n in roots]
         if after not in tried:
@@ -82,20 +83,20 @@ def _matches(roots: Sequence[Node], axes: Collection[str]) -> Iterator[Instance]
 CANCELLED = Rule("leave out what cancels", "t + r - r = t", _matches, ("values are finite",))
 
 
-def _cancels(roots: Sequence[Node], axes: frozenset[str], through: bool) -> bool:
+def _cancels(roots: Sequence[Node], axes: frozenset[str]) -> bool:
     """Whether a term under `roots` is seen to depend on fewer reductions than it names. Nearly none
     does, and terms come again under other roots: what was seen of them is remembered."""
-    if len(_remembered(axes, through).unchanged) > REMEMBERED:
+    if len(_remembered(axes).unchanged) > REMEMBERED:
         _remembered.cache_clear()
-    found = not _remembered(axes, through).keep(roots)
+    found = not _remembered(axes).keep(roots)
     if found:  # a term that was made of another would be known as that
         _remembered.cache_clear()
     return found
 
 
 @lru_cache(maxsize=32)
-def _remembered(axes: frozenset[str], through: bool) -> _Cancelling:
-    return _Cancelling(axes, through=through)
+def _remembered(axes: frozenset[str]) -> _Cancelling:
+    return _Cancelling(axes, through=True)
 
 
 @lru_cache(maxsize=8)  # the same for any number of passes, which are tried in turn
@@ -182,11 +183,9 @@ class _Cancelling(Meaning):
         return expression if self._is_small(expression) else self.symbol(n)
 
     def _is_small(self, expression: Any) -> bool:
-        """Whether an expression has at most `LARGEST` operations, as sympy counts them: slowly, so
-        a bound is asked first. Sympy counts at most a sign and a quotient more for each operation,
-        and for each leaf, of which there is one more."""
+        """Whether an expression has at most `LARGEST` operations."""
         size, *_ = self._measure(expression)
-        return 3 * size + 2 * (size + 1) <= LARGEST or expression.count_ops() <= LARGEST
+        return size <= LARGEST
 
     def _mixed(self, n: Node) -> Any:
         if n.op == "div":
@@ -233,17 +232,27 @@ def _somewhere(symbols: Collection[Any]) -> dict[Any, float]:
 
 def _value(parts: Sequence[Any], at: Mapping[Any, float]) -> float:
     """The value of the last of `parts`, each of which comes after its own; NaN where that is no
-    real number, or one has other operators than `VALUES`."""
+    real number, or no operator computes one."""
     found = dict(at)
     try:
-        for e in parts:
-            if e not in found:
-                args = [found[a] for a in e.args]
-                found[e] = VALUES[e.func](*args) if args else float(e)
+        with np.errstate(all="ignore"):
+            for e in parts:
+                if e not in found:
+                    args = [found[a] for a in e.args]
+                    found[e] = _computed(e, args) if args else float(e)
     except (ArithmeticError, KeyError, TypeError, ValueError):
         return math.nan
     last = found[parts[-1]]
     return last if isinstance(last, float) else math.nan
+
+
+def _computed(e: Any, args: Sequence[float]) -> float:
+    """The value of an operation on numbers; sympy joins more than two by one max or min."""
+    if e.func in VALUES:
+        return VALUES[e.func](*args)
+    row = COMPUTING[e.func.__name__]
+    values = map(np.float64, args)
+    return reduce(partial(row.evaluate, np), values) if row.arity > 1 else row.evaluate(np, *values)
 
 
 def _expanded(e: Any) -> Any:

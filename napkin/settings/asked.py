@@ -6,24 +6,32 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from napkin.algebra.terms import is_read
 from napkin.count.requested import SECTOR, Requests
 from napkin.count.traffic import Transfer
-from napkin.ir.node import postorder
 from napkin.ir.types import stored_bytes
-from napkin.lower.launch import LANES, ROW_BYTES
-from napkin.lower.program import Program, looped
-from napkin.schedule import Schedule
+from napkin.lower.launch import LANES
+from napkin.settings.accesses import Accesses, with_accesses
 from napkin.settings.labelled import COPIED, Labelled, Moved, has_rows
 from napkin.settings.tiles import waste
 
 
 class Asked:
-    """The loads and stores of a labelled kernel at given tiles."""
+    """The loads and stores of a labelled kernel at given tiles.
 
-    def __init__(self, of: Labelled, tiles: Mapping[str, int]) -> None:
-        self.of, self.tiles = of, tiles
+    Args:
+        accesses: where these are known.
+    """
+
+    def __init__(
+        self, of: Labelled, tiles: Mapping[str, int], accesses: Accesses | None = None
+    ) -> None:
+        self.of, self.tiles, self._accesses = of, tiles, accesses
         self.cuts = {a: -(-of.sizes[a] // n) for a, n in tiles.items()}
+
+    @cached_property
+    def accesses(self) -> Accesses:
+        """What groups load and store."""
+        return self._accesses or next(with_accesses(self.of, [self.tiles]))[1]
 
     def lanes(self, axes: Sequence[str]) -> float:
         """Lanes computed over lanes wanted along axes."""
@@ -115,26 +123,6 @@ class Asked:
         adds = [(t, n) for t, n in self.values if t.direction == "add"]
         return sum(stored_bytes(n, self.of.dtypes[t.tensor]) for t, n in adds)
 
-    @cached_property
-    def singles(self) -> int:
-        """Values of streamed operands that are loaded one by one."""
-        each = zip(self.of.moved, self.values, strict=True)
-        return sum(n for m, (_, n) in each if m.single)
-
-    @cached_property
-    def accesses(self) -> tuple[float, float, float, float]:
-        """Loads or stores of whole warps, lines that they touch, values that they move, and lines
-        beyond those that these would fill; lanes past the end of a tensor are asked, too."""
-        accesses = lines = moved = more = 0.0
-        for m, (t, n) in zip(self.of.moved, self.values, strict=True):
-            if not m.served:
-                lanes = n * self.lanes([a for a in t.axes if a in self.tiles])
-                each = lanes * m.bits / 8 / m.width / LANES
-                touched, filled = self._touched(m), LANES * m.width / self.of.machine.l2_line
-                accesses, lines = accesses + each, lines + each * touched
-                moved, more = moved + lanes, more + each * max(0.0, touched - filled)
-        return accesses, lines, moved, more
-
     def late(self, warps: int) -> float:
         """Loads that every step of a loop waits for, whose steps wait for each other: those of
         which a thread takes fewer bytes than are copied ahead. With several warps a reduction has
@@ -154,26 +142,3 @@ class Asked:
         """Share of the steps in which a load finds a sector that no earlier one has read."""
         last = (m.of.own or m.of.axes)[-1:]
         return min(1.0, m.bits / 8 / SECTOR) if set(last) <= {*self.of.kernel.stream.axes} else 1.0
-
-    def _touched(self, m: Moved) -> float:
-        """Lines that a load or store of a warp touches. Its lanes lie side by side in rows of a
-        tile. At computed positions they lie along its first axes, as no axis is contiguous (Triton
-        3.6, coalescing), and in a tile of one dimension as those of other loads do, a vector apart.
-        Positions that are read may be anywhere."""
-        t, line = m.of, self.of.machine.l2_line
-        if t.at is not None and any(map(is_read, postorder([t.at]))):
-            return LANES
-        axes = [a for a in t.tile or t.axes if a in self.tiles]
-        if not axes:
-            return 1.0
-        row = min(line, self.tiles[axes[-1]] * m.bits / 8)
-        if t.at is None:
-            return max(1.0, LANES * m.width / row)
-        dims = [n for d in self._program.shape_of(axes) if (n := self._program.extent(d)) > 1]
-        rows = min(LANES, math.prod(dims[:-1]))
-        side_by_side = LANES // rows * (m.width if len(dims) > 1 else ROW_BYTES)
-        return rows * max(1.0, side_by_side / row)
-
-    @cached_property
-    def _program(self) -> Program:
-        return looped(self.of.kernel, Schedule(self.tiles))

@@ -9,10 +9,7 @@ from dataclasses import replace
 from napkin.algebra.tracer import active
 from napkin.count.shares import positions
 from napkin.derive.kernel import Kernel
-from napkin.ir.node import postorder
 from napkin.lower.build import build
-from napkin.lower.dots import dot_of
-from napkin.lower.program import Program
 from napkin.machine.machines import Machine
 from napkin.settings.choice import Choice, Unpriced, in_rank
 from napkin.settings.effort import most_settings
@@ -44,15 +41,14 @@ def in_order(found: Iterable[Unpriced], most: float = math.inf) -> Iterator[Choi
     folded: list[Choice] = []
     last = -1
     for i, choice in enumerate(in_rank(found, lambda: math.inf if folded else most)):
-        program = program_of(choice)
-        if flat(program):
+        if choice.flat:
             last = i
-            yield resolved(choice, program)
+            yield resolved(choice)
             continue
-        folded.append(resolved(choice, program))
+        folded.append(choice)
         if i - last == TRIED:
             break
-    yield from folded
+    yield from map(resolved, folded)
 
 
 def unpriced(
@@ -68,17 +64,6 @@ def unpriced(
     return Pricing(kernel, known, dtype, machine).unpriced(tiles.settings())
 
 
-def flat(program: Program) -> bool:
-    """Whether every product takes tiles of two dimensions as they are."""
-    dots = (dot_of(program, n) for n in postorder(program.roots))
-    return all(dot.flat for dot in dots if dot)
-
-
-def program_of(choice: Choice) -> Program:
-    """The loop program of a choice, whatever the type of its values."""
-    return build(choice.kernel, choice.schedule)
-
-
-def resolved(choice: Choice, program: Program) -> Choice:
-    """A choice with what of its schedule serves its program."""
-    return replace(choice, schedule=program.schedule)
+def resolved(choice: Choice) -> Choice:
+    """A choice with what of its schedule serves its program, whatever the type of its values."""
+    return replace(choice, schedule=build(choice.kernel, choice.schedule).schedule)

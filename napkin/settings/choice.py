@@ -11,6 +11,9 @@ from typing import Any
 
 from napkin.derive.kernel import Kernel
 from napkin.diagram.interface import Output
+from napkin.ir.node import postorder
+from napkin.lower.dots import dot_of
+from napkin.lower.program import looped
 from napkin.schedule import Schedule
 from napkin.timing.execution import Execution, Time
 
@@ -54,6 +57,13 @@ class Choice:
     def origin(self) -> Sequence[Output]:
         """The terms that it computes, unstreamed."""
         return self.kernel.origin
+
+    @cached_property
+    def flat(self) -> bool:
+        """Whether every product takes tiles of two dimensions as they are."""
+        program = looped(self.kernel, self.schedule)
+        dots = (dot_of(program, n) for n in postorder(program.roots))
+        return all(dot.flat for dot in dots if dot)
 
     def under(self, **settings: Any) -> Choice:
         """The same labels under other settings of the schedule, with the predictions for its

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 
 from napkin.algebra.contraction import MIN_DOT
 from napkin.algebra.tracer import active, times
@@ -20,7 +20,7 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node
 from napkin.machine.machines import Machine
-from napkin.settings.best import flat, program_of, unpriced
+from napkin.settings.best import unpriced
 from napkin.settings.choice import ROUNDED, Choice
 from napkin.settings.climb import best_tiles
 from napkin.settings.effort import LABELLINGS, Effort
@@ -339,12 +339,7 @@ def _adds(way: Sequence[Choice]) -> bool:
 
 def _flat(choices: Sequence[Choice]) -> bool:
     """Whether every product of some kernels takes tiles of two dimensions as they are."""
-    return all(map(_is_flat, choices))
-
-
-@lru_cache(maxsize=256)
-def _is_flat(choice: Choice) -> bool:
-    return flat(program_of(choice))
+    return all(c.flat for c in choices)
 
 
 def _kind(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> str:

@@ -11,7 +11,7 @@ from napkin.algebra.tracer import active
 from napkin.count.shares import positions
 from napkin.derive.kernel import Kernel
 from napkin.machine.machines import Machine
-from napkin.settings.best import in_order, program_of, resolved, unpriced
+from napkin.settings.best import in_order, resolved, unpriced
 from napkin.settings.choice import Choice, Unpriced, in_rank, most_over
 from napkin.settings.effort import Effort, most_settings
 from napkin.settings.phrases import kernel_text
@@ -84,7 +84,7 @@ def _first(found: Sequence[Unpriced], most: float) -> Choice | None:
     best = next(in_order(found, most), None)
     folded = next(in_rank(found, lambda: most), None)
     if best and folded and folded.rank[0] * FLAT < best.rank[0]:
-        return resolved(folded, program_of(folded))
+        return resolved(folded)
     return best
 
 

@@ -141,6 +141,9 @@ class Moved:
         width: bytes that a thread loads or stores at once: one value at computed positions.
         served: whether descriptors serve it at these sizes.
         single: whether its values are loaded one by one, into registers.
+        along: those of its axes that have tiles.
+        within: the axes of its tile that do.
+        anywhere: whether it is at positions that are read.
     """
 
     of: Transfer
@@ -149,6 +152,9 @@ class Moved:
     width: int
     served: bool
     single: bool
+    along: Sequence[str]
+    within: Sequence[str]
+    anywhere: bool
 
 
 class Labelled:
@@ -285,7 +291,7 @@ class Labelled:
     def _moved(self, parts: Sequence[Transfer]) -> Iterator[Moved]:
         streamed = {name for name, _ in self.live.streamed_operands}
         width = {t: self._width(t) for t in parts}
-        served = self._served(width)
+        served, tiled = self._served(width), {*self.kernel.axes}
         for t in parts:
             # Nothing of fewer bytes than COPIED is copied ahead.
             single = t.tensor in streamed and has_rows(t) and width[t] < COPIED
@@ -296,6 +302,9 @@ class Labelled:
                 width[t] if t.at is None else max(1, bits // 8),
                 t.tensor in served,
                 single and t.direction == "read",
+                [a for a in t.axes if a in tiled],
+                [a for a in t.tile or t.axes if a in tiled],
+                t.at is not None and any(map(is_read, postorder([t.at]))),
             )
 
     def _width(self, t: Transfer) -> int:

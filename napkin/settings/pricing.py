@@ -12,6 +12,7 @@ from napkin.derive.kernel import Kernel, tile_axes
 from napkin.lower.launch import LANES
 from napkin.machine.machines import Machine
 from napkin.schedule import Schedule
+from napkin.settings.accesses import with_accesses
 from napkin.settings.choice import DOUBT, ROUNDED, Choice, Unpriced, iterations_of
 from napkin.settings.labelled import Labelled, described_bytes
 from napkin.settings.swizzles import Traffic, swizzled
@@ -79,8 +80,8 @@ class Pricing:
     def unpriced(self, settings: Iterable[dict[str, int]]) -> Iterator[Unpriced]:
         """Each setting of tiles; it has choices where it fits registers and, by its operands,
         memory."""
-        for tiles in settings:
-            tiled = Tiled(self.of, tiles)
+        for tiles, accesses in with_accesses(self.of, settings):
+            tiled = Tiled(self.of, tiles, accesses)
             loaded = self._loaded(tiled)
             if tiled.multiplies:
                 rank = self._ranking(tiled)
@@ -91,10 +92,10 @@ class Pricing:
     def _loaded(self, tiled: Tiled) -> float:
         """Seconds that no choice at these tiles undercuts, by what warps load and store: little is
         asked to know them."""
-        accesses, lines, *_ = tiled.accesses
+        asked = tiled.accesses
         if not tiled.multiplies:  # in rounds of all groups
-            return loading(self.machine, accesses, lines)
-        return loading(self.machine, accesses, lines, tiled.singles, tiled.imbalance)
+            return loading(self.machine, asked.number, asked.lines)
+        return loading(self.machine, asked.number, asked.lines, asked.singles, tiled.imbalance)
 
     def _ranking(self, tiled: Tiled) -> _Ranking:
         """What gives the first number of a rank, of seconds beside those in which groups start."""
@@ -339,6 +340,7 @@ class Pricing:
         if traffic.swizzle != schedule.swizzle:
             schedule = replace(schedule, swizzle=traffic.swizzle)
         crossing, (chunks, longest) = caches.crossing(), tiled.iterations
+        accesses = tiled.accesses
         # Warpgroups of a warp-specialised CTA have rows of their own.
         work, tail = tiled.work(0 if schedule.warpgroups else schedule.warps)
         formed = [n * max(chunks, 1) * tiled.groups for n in tiled.formed]
@@ -350,11 +352,11 @@ class Pricing:
             cached_bytes=cached,
             outer_bytes=sum(traffic.outer.values()),
             partial_bytes=sum(crossing[t, "read"] * (n - 1) for t, n in tiled.lines.items()),
-            singles=tiled.singles,
-            accesses=tiled.accesses[0],
-            lines=tiled.accesses[1],
-            moved=tiled.accesses[2],
-            scattered=tiled.accesses[3],
+            singles=accesses.singles,
+            accesses=accesses.number,
+            lines=accesses.lines,
+            moved=accesses.moved,
+            scattered=accesses.scattered,
             divisions=of.divisions,
             stored_bytes=tiled.stored_bytes,
             finishing_bytes=tiled.finishing_bytes,

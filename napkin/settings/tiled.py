@@ -29,6 +29,7 @@ from napkin.lower.descriptors import may_persist
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
 from napkin.lower.program import looped
 from napkin.schedule import Schedule
+from napkin.settings.accesses import Accesses
 from napkin.settings.asked import Asked
 from napkin.settings.labelled import Labelled, described_bytes
 from napkin.target import MAX_BOX
@@ -67,8 +68,10 @@ _Work = tuple[dict[str, float], dict[str, float]]
 class Tiled(Asked):
     """A labelled kernel at given tiles, whatever its warps and stages."""
 
-    def __init__(self, of: Labelled, tiles: Mapping[str, int]) -> None:
-        super().__init__(of, tiles)
+    def __init__(
+        self, of: Labelled, tiles: Mapping[str, int], accesses: Accesses | None = None
+    ) -> None:
+        super().__init__(of, tiles, accesses)
         self._per_thread: dict[int, bool] = {}  # by warps
         self._registers: dict[int, int] = {}  # by warps
         self._work: dict[int, _Work] = {}  # by warps, where these matter

@@ -67,9 +67,9 @@ def power_of_two(size: int) -> int:
     return 1 << max(0, size - 1).bit_length()
 
 
-def waste(kernel: Kernel, sizes: Mapping[str, int], axis: str, tile: int) -> float:
-    """Lanes computed over lanes wanted along an axis: padded tiles do work that nobody reads. None
-    past a window, whose slots are read and stored as keys are seen."""
+def waste(kernel: Kernel, sizes: Mapping[str, int], axis: str, tile: Any) -> Any:
+    """Lanes computed over lanes wanted along an axis, for one tile or an array of them: padded ones
+    do work that nobody reads. None past a window, whose slots are read and stored as keys are."""
     size = sizes[axis]
     return -(-size // tile) * tile / size if axis not in kernel.slots and size else 1.0
 

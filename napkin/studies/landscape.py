@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from napkin.plan.planned import PlannedKernel
-from napkin.settings.best import flat, program_of, unpriced
+from napkin.settings.best import unpriced
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,6 @@ def landscape(k: PlannedKernel) -> Landscape | None:
         key = c.schedule.tiles[across], c.schedule.tiles[up]
         if key in out:
             continue
-        if flat(program_of(c)):
+        if c.flat:
             out[key] = c.time.seconds
     return Landscape((across, up), out, chosen)

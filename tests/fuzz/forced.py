@@ -298,7 +298,7 @@ class Forcing:
             program = build(kernel, asked)
             if not programs or may_persist(program):
                 break
-        choice = resolved(Choice(kernel, asked, sizes, 0, None, 0, None), program)
+        choice = resolved(Choice(kernel, asked, sizes, 0, None, 0, None))
         names = {*kernel.tensors, *(o.name for o in kernel.origin)}
         return PlannedKernel(choice, {t: ours[t] for t in names}, self.dtype, H100)
 

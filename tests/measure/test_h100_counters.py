@@ -71,7 +71,7 @@ def as_it_ran(k: PlannedKernel, ran: Ran) -> PlannedKernel:
     pricing = Pricing(kernel, kernel.sized(k.choice.sizes), k.dtype, k.machine)
     item = described_bytes(k.dtype, k.machine)
     choice = pricing.at(Schedule(ran.tiles, ran.warps, ran.stages, described=item, per_thread=True))
-    return replace(k, choice=best.resolved(choice, best.program_of(choice)))
+    return replace(k, choice=best.resolved(choice))
 
 
 @pytest.mark.parametrize(("name", "sizes", "ran"), RAN, ids=[name for name, *_ in RAN])

@@ -165,7 +165,9 @@ class Kernel:
 
     @cached_property
     def visits(self) -> Visits | None:
-        """The key set that says which chunks are visited; None where all are."""
+        """The key set that says which chunks are visited; None where all are, as in every part."""
+        if self.part:
+            return None
         queries = [s for s in self.splits if s.place in {*self.group, *self.whole}]
         return visits(self.stream, queries, self.added)
 

@@ -75,11 +75,17 @@ class _Order:
         """The axes of the product of its parts."""
         return union_axes(p for _, p in self.parts)
 
+    @cached_property
+    def carried(self) -> frozenset[str]:
+        """The same, in no order."""
+        return frozenset(self.axes)
+
     def times(self, sizes: Sizes, *others: _Order) -> _Order:
         """The product with an order of other factors; with several, as though all were multiplied
         at once."""
         every = (self, *others)
-        multiplied = math.prod(sizes[a] for a in {a for o in every for a in o.axes})
+        axes = frozenset[str]().union(*(o.carried for o in every))
+        multiplied = math.prod(sizes[a] for a in axes)
         return _Order(
             sum(o.bits for o in every),
             tuple(sorted((p for o in every for p in o.parts), key=lambda p: p[0])),
@@ -183,16 +189,23 @@ def _only_inside(order: Sequence[Node], roots: Sequence[Node]) -> set[Node]:
     return opened - read - {*roots}
 
 
-def _halved(s: int, known: Mapping[int, Sequence[_Order]], sizes: Sizes) -> list[_Order]:
+def _halved(s: int, known: Mapping[int, Sequence[_Order]], sizes: Sizes) -> Iterator[_Order]:
     """The orders of a subset, as bits, by those of its halves: of each kind the least, these in
     order."""
     lowest = s & -s
     first = [t for t in range(lowest, s) if t & s == t and t & lowest]
-    made = (a.times(sizes, b) for t in first for a in known[t] for b in known[s - t])
-    least: dict[frozenset[int], _Order] = {}
-    for o in sorted(made, key=lambda o: o.cost):
-        least.setdefault(o.inner, o)
-    return list(least.values())
+    pairs = ((a, b) for t in first for a in known[t] for b in known[s - t])
+    multiplied: dict[frozenset[str], int] = {}
+    least: dict[frozenset[int], tuple[float, int, _Order, _Order]] = {}
+    for i, (a, b) in enumerate(pairs):
+        axes, inner = a.carried | b.carried, a.inner | b.inner
+        if axes not in multiplied:
+            multiplied[axes] = math.prod(sizes[x] for x in axes)
+        cost = a.cost + b.cost + multiplied[axes]
+        if inner not in least or cost < least[inner][0]:
+            least[inner] = cost, i, a, b
+    found = sorted(least.values(), key=lambda x: x[:2])
+    return (a.times(sizes, b) for _, _, a, b in found)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -279,8 +292,9 @@ class _Opened:
         known = {2**i: [one] for i, one in enumerate(single)}
         for s in range(1, every):
             if s not in known:
-                known[s] = [self._reduced(o) for o in _halved(s, known, self.sizes)[:ORDERS]]
-        return _halved(every, known, self.sizes)
+                least = itertools.islice(_halved(s, known, self.sizes), ORDERS)
+                known[s] = [*map(self._reduced, least)]
+        return list(_halved(every, known, self.sizes))
 
     def _joined(self) -> list[_Order]:
         """The parts one by one; of more than `SEARCHED`, the smallest pairs are products first."""

@@ -56,6 +56,13 @@ def linear(Q: Any, K: Any, V: Any) -> Any:
     return nk.contract(Q, nk.cumsum(K * V, along="t"), over="k")
 
 
+@nk.diagram("t p -> t p")
+def of_seen_keys(S: Any) -> Any:
+    """A scan of what is 0 where no key is seen: what a part adds up is, where its scan is not."""
+    seen = nk.sliding(1, queries="t", keys="p", at=nk.index("t") // 64)
+    return nk.cumsum(S * nk.tanh(nk.reduce(S, "sum", over="p", keys=seen)), along="t")
+
+
 @nk.diagram("q t, q t k, t k -> q t")
 def three_states(A: Any, X: Any, Y: Any) -> Any:
     """States of other axes, of which one lacks what groups are along."""
@@ -89,6 +96,7 @@ SCANS = [
     (chosen, {"q": 3}),
     (one_row, {}),
     (whole, {"q": 2}),
+    (of_seen_keys, {"p": 5}),
 ]
 
 

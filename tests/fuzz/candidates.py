@@ -6,6 +6,7 @@ may compute, and every labelling of that; whole, and in parts that are merged.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,17 +85,28 @@ def terms(
     if squared and squares(diagram):
         other = multiplied_out(ready)
         found.append(Term(other.outputs, other.names, "multiplied out", {}))
-    level = list(found)
+    return itertools.islice(_with_rewrites(found, sizes), most)
+
+
+def _with_rewrites(first: Sequence[Term], sizes: Mapping[str, int]) -> Iterator[Term]:
+    """Some terms, those after a rewrite of one, and so on; then those after several at once: each
+    that is new."""
+    seen = set[tuple[Node, ...]]()
+
+    def new(t: Term) -> bool:
+        known, key = len(seen), tuple(o.node for o in t.outputs)
+        seen.add(key)
+        return len(seen) > known
+
+    levels = [[t for t in first if new(t)]]
+    yield from levels[0]
     for _ in range(DEEPEST):
-        level = [t for before in level for t in _rewritten(before, sizes)]
-        found += level
-    found += [t for before in found[: len(found) - len(level)] for t in _together(before, sizes)]
-    seen: set[tuple[Node, ...]] = set()
-    for t in found:
-        key = tuple(o.node for o in t.outputs)
-        if key not in seen and len(seen) < most:
-            seen.add(key)
+        levels.append([])
+        for t in filter(new, (t for before in levels[-2] for t in _rewritten(before, sizes))):
+            levels[-1].append(t)
             yield t
+    for before in itertools.chain(*levels[:-1]):
+        yield from filter(new, _together(before, sizes))
 
 
 def _exact(diagram: Diagram) -> Prepared:

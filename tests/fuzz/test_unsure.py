@@ -346,6 +346,16 @@ def test_a_softmax_moves_by_the_rounding_of_its_largest_score():
     assert moved([soft], ("x",), [3.0, 1.0, 0.0])[1].by.max() < 2e-5
 
 
+def test_a_softmax_of_two_arrays_moves_by_the_largest_score_of_both():
+    inputs = X, Input("Y", ("r", "y"))
+    soft = Step("softmax", (Ref(0), Ref(1)), (("x",), ("y",)), (("which", 1),))
+    program = Program(inputs, (soft,), ((Ref(2), ("r", "y")),), {"x": 2, "r": 1, "y": 1})
+    for score, least, most in ((2500.0, 1e-4, 1e-2), (2.0, 0.0, 2e-5)):
+        arrays = [np.asarray([score, 0.0]), np.asarray([[score]])]
+        wanted = results(program, arrays, program.sizes)
+        assert least < wobbles(program, arrays, program.sizes, wanted, HALF)[0].by.max() < most
+
+
 def test_what_float32_has_rounded_is_rounded_again_in_16_bits():
     """257 + 7e-7 is 257 in float32 and then 256 in bf16, though it is nearer to 258."""
     steps = (Step("add", (Ref(0), 257.0)),)

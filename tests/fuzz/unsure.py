@@ -321,12 +321,17 @@ def _long(step: Step, sizes: Mapping[str, int]) -> float:
 
 
 def _score(step: Step, made: Value, known: Sequence[Value]) -> np.ndarray:
-    """The largest score of each softmax: two kernels that compute the scores may round them each in
-    its way, and exp(s' - max(s)) is off by as much as they differ."""
-    x = known[_read(step)[0].at]
-    size = np.where(np.isfinite(x.data), np.abs(x.data), 0.0)
-    places = tuple(x.axes.index(a) for a in step.over[0] if a in x.axes)
-    return Value(x.axes, size.max(axis=places, keepdims=True, initial=0.0)).on(made.axes)
+    """The largest score of each softmax, of one array or of several together: two kernels that
+    compute the scores may round them each in its way, and exp(s' - max(s)) is off by as much as
+    they differ."""
+    found = np.zeros([1] * len(made.axes))
+    for r, gone in zip(_read(step), step.over, strict=False):
+        x = known[r.at]
+        size = np.where(np.isfinite(x.data), np.abs(x.data), 0.0)
+        places = tuple(x.axes.index(a) for a in gone if a in x.axes)
+        rest = tuple(a for a in x.axes if a not in gone)
+        found = np.maximum(found, Value(rest, size.max(axis=places, initial=0.0)).on(made.axes))
+    return found
 
 
 def _peak(step: Step, made: Value, known: Sequence[Value]) -> np.ndarray:

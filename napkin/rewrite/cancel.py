@@ -184,8 +184,7 @@ class _Cancelling(Meaning):
 
     def _is_small(self, expression: Any) -> bool:
         """Whether an expression has at most `LARGEST` operations."""
-        size, *_ = self._measure(expression)
-        return size <= LARGEST
+        return self._measure(expression)[0] <= LARGEST
 
     def _mixed(self, n: Node) -> Any:
         if n.op == "div":
@@ -250,9 +249,9 @@ def _computed(e: Any, args: Sequence[float]) -> float:
     """The value of an operation on numbers; sympy joins more than two by one max or min."""
     if e.func in VALUES:
         return VALUES[e.func](*args)
-    row = COMPUTING[e.func.__name__]
-    values = map(np.float64, args)
-    return reduce(partial(row.evaluate, np), values) if row.arity > 1 else row.evaluate(np, *values)
+    row, arrays = COMPUTING[e.func.__name__], [np.asarray([a], float) for a in args]
+    on = partial(row.evaluate, np)
+    return float((reduce(on, arrays) if row.arity > 1 else on(*arrays))[0])
 
 
 def _expanded(e: Any) -> Any:

@@ -33,6 +33,10 @@ EMITTERS = "lower/"
 ENOUGH, KEPT = 100, 12
 """How often each should be drawn, and how many seeds are kept of those that draw it."""
 
+PAIR = "kernels with "
+TAKEN = ("rule ", PAIR)
+"""What names begin with of what a program's plans take: rules, and pairs of what kernels have."""
+
 MARKS = bytearray()
 """A byte for each way, 1 where it was taken since they were last cleared."""
 
@@ -261,10 +265,13 @@ def all_names() -> list[str]:
 
 def watched(work: Callable[[], Any], program: Program) -> tuple[Any, tuple[bytes, list[str]]]:
     """What `work` gives, and what was drawn while it ran: a byte for each way, and names."""
+    from traits import SEEN  # once its rooms are marked
+
     MARKS[:] = bytes(len(MARKS))
     RULES.clear()
+    SEEN.clear()
     found = work()
-    names = of_program(program) | {f"rule {r}" for r in RULES}
+    names = of_program(program) | {f"rule {r}" for r in RULES} | SEEN
     return found, (bytes(MARKS), sorted(names))
 
 
@@ -287,7 +294,7 @@ class Tally:
     def add(self, marks: bytes, names: Iterable[str], seed: int) -> None:
         """One more program."""
         taken = np.frombuffer(marks, dtype=np.uint8)
-        applied = [n for n in names if n.startswith("rule ") and self.names[n] < KEPT]
+        applied = [n for n in names if n.startswith(TAKEN) and self.names[n] < KEPT]
         for i in (*map(int, np.flatnonzero(taken & (self.taken < KEPT))), *applied):
             self.seeds.setdefault(i, []).append(seed)
         self.taken += taken
@@ -303,16 +310,18 @@ class Tally:
                 self.names[name] += n
 
     def rare(self) -> dict[str, list[int]]:
-        """Seeds that draw each rule and each way of the emitters that is drawn less than `ENOUGH`
+        """Seeds that draw each rule, pair and way of the emitters that is drawn less than `ENOUGH`
         times."""
         drawn = dict(self.names) | {i: self.taken[i] for i in range(len(self.ways))}
         few = ((i, seeds) for i, seeds in self.seeds.items() if drawn[i] < ENOUGH)
         found = {i if isinstance(i, str) else self.ways[i].name: seeds for i, seeds in few}
-        return {n: seeds for n, seeds in found.items() if n.startswith((EMITTERS, "rule "))}
+        return {n: seeds for n, seeds in found.items() if n.startswith((EMITTERS, *TAKEN))}
 
     def table(self) -> dict[str, int]:
         """The number of programs that drew each name, rule and way."""
-        wanted = [*all_names(), *(f"rule {r}" for r in rules())]
+        from traits import all_pairs
+
+        wanted = [*all_names(), *(f"rule {r}" for r in rules()), *all_pairs()]
         found = dict.fromkeys(wanted, 0) | dict(self.names)
         return found | {w.name: int(k) for w, k in zip(self.ways, self.taken, strict=True)}
 
@@ -324,8 +333,10 @@ class Tally:
         why = {w.name: w.why for w in self.ways if w.why} | WHY_RULE
         emits = [w.name for w in self.ways if w.name.startswith(EMITTERS)]
         others = [w.name for w in self.ways if not w.name.startswith(EMITTERS)]
+        pairs = [k for k in table if k.startswith(PAIR)]
         parts = {
-            "operators, key sets, inputs": [k for k in table if ".py:" not in k],
+            "operators, key sets, inputs": [k for k in table if ".py:" not in k and k not in pairs],
+            "pairs of what kernels that ran have": pairs,
             "rules": [k for k in table if k.startswith("rule ") and k not in why],
             "branches of the emitters": [k for k in emits if k not in refuses and k not in why],
             "branches and rules that are reached elsewhere": list(why),

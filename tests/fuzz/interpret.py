@@ -24,6 +24,7 @@ from handmade import by_hand
 from judged import COUNTS, Found, differing, error, reordered
 from programs import Program
 from sized import fit, held
+from traits import saw
 from unsure import excess, held_in, wobbles
 from values import finite, results, wrapped
 from written import diagram as written_diagram
@@ -310,6 +311,8 @@ class Case:
         ran = run_recipe(self.plan.recipe, self.inputs, self.sizes, scalars, self.specialised)
         COUNTS["kernels run"] += len(self.plan.kernels)
         COUNTS["kernels of warpgroups run"] += sum(ran.specialised)
+        for k, warpgroups in zip(self.plan.kernels, ran.specialised, strict=True):
+            saw(k, self.sizes, warpgroups)
         for i, o in enumerate(self.plan.diagram.outputs):
             self._value(i, o.name, ran)
             self._type(o, ran)

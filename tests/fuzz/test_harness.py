@@ -24,6 +24,7 @@ import pool
 import pytest
 import run
 import sources
+import traits
 from draw import draw
 from drawing import ENDS, SHARED
 from elsewhere import ELSEWHERE, WHY_RULE
@@ -473,3 +474,16 @@ def test_another_try_has_plans_of_the_same_kind() -> None:
     assert first == 88_610_061
     assert SHARED < plans < ENDS
     assert again(140_000_000 + 2 * AGAIN)[1] == 140_000_000 + 2 * APART
+
+
+def test_what_kernels_have_is_seen_by_twos():
+    plan = derive(load("causal_attention"), "h100")
+    (kernel,) = plan.kernels
+    traits.SEEN.clear()
+    traits.saw(kernel, {**plan.sizes, "q": 100, "x": 100}, warpgroups=True)
+    assert "kernels with visits and a chain of products" in traits.SEEN
+    assert "kernels with products and warpgroups" in traits.SEEN
+    assert "kernels with warpgroups and a short last tile" in traits.SEEN
+    assert not any("an empty axis" in pair or "parts" in pair for pair in traits.SEEN)
+    assert traits.SEEN <= {*traits.all_pairs()}
+    traits.SEEN.clear()

@@ -9,7 +9,7 @@ from itertools import groupby, islice
 from operator import itemgetter
 
 from napkin.algebra.rule import Instance, Rule
-from napkin.algebra.tracer import tracing
+from napkin.algebra.tracer import active, tracing
 from napkin.derive.rules.table import ADDED, TABLE
 from napkin.diagram.interface import Output
 from napkin.ir.listing import text
@@ -22,6 +22,10 @@ MOST = 4
 
 EVERY = 64
 """Nodes of one kind that are rewritten together."""
+
+CHEAP = "what it takes away has next to no part in the time of the last cut"
+FURTHER = f"the search is bounded: the first {MOST} nodes are rewritten for which that may pay"
+"""Why rewrites are not tried."""
 
 Operators = tuple[tuple[str, tuple[str, ...]], ...]
 """Operators, each with the axes of its result."""
@@ -68,7 +72,7 @@ def refactorings(
     """
     roots = [o.node for o in outputs]
     for rules in (TABLE.values(), ADDED.values()):
-        for rule, found in _instances(roots, rules, sizes, done, pays):
+        for rule, found in _instances(roots, names, rules, sizes, done, pays):
             yield _refactored(rule, found, outputs, names)
 
 
@@ -125,6 +129,7 @@ def _kind(rule: Rule, found: Instance) -> tuple[str, Operators, Operators]:
 
 def _instances(
     roots: Sequence[Node],
+    names: Mapping[Node, str],
     rules: Iterable[Rule],
     sizes: Mapping[str, int],
     done: Container[Node],
@@ -136,13 +141,32 @@ def _instances(
     def of(rule: Rule) -> Iterator[tuple[int, Rule, Instance]]:
         for found in rule.matches(roots, sizes):
             (n,), (new,) = found.sides()
-            if n not in done and (pays is None or pays(n, new)):
+            if n in done:
+                continue
+            if pays is None or pays(n, new):
                 yield at[n], rule, found
+            else:
+                _tell_left(_law(n, new, names), CHEAP)
 
     each = [of(rule) for rule in rules if rule.alternative]
     places = groupby(merge(*each, key=itemgetter(0)), key=itemgetter(0))
     for _, found in islice(places, MOST):
         yield from ((rule, instance) for _, rule, instance in found)
+    if active() is not None and next(places, None) is not None:
+        _tell_left("rewrites of further nodes", FURTHER)
+
+
+def _law(n: Node, new: Node, names: Mapping[Node, str]) -> str:
+    """A rewrite as an equation."""
+    left = {*postorder([n])} - {*postorder([new])}
+    others = {m: t for m, t in names.items() if m not in left}
+    return f"{text(n, others)} = {text(new, others)}"
+
+
+def _tell_left(law: str, why: str) -> None:
+    """Report a rewrite that is not tried."""
+    if (tracer := active()) is not None:
+        tracer.dropped("term", law, why)
 
 
 def _refactored(
@@ -153,8 +177,5 @@ def _refactored(
     results = tuple(replace(o, node=done[o.node]) for o in outputs)
     known = {done.get(m, m): t for m, t in names.items()}
     kept = {m: known[m] for m in postorder(o.node for o in results) if m in known}
-    left = {*postorder([n])} - {*postorder([new])}
-    others = {m: t for m, t in names.items() if m not in left}
-    law = f"{text(n, others)} = {text(new, others)}"
-    kind = _kind(rule, found)
+    law, kind = _law(n, new, names), _kind(rule, found)
     return Refactored(results, kept, n, new, names.get(n, n.op), law, found.same_size, kind)

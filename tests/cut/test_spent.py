@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.algebra.tracer import Dropped, tracing
 from napkin.cli.request import load
 from napkin.cut.cut import cut
 from napkin.cut.spent import Spent
@@ -15,7 +16,7 @@ from napkin.cut.ways import Cut
 from napkin.derive.prepare import Prepared, prepare
 from napkin.diagram.diagram import Diagram
 from napkin.ir.node import ones, postorder
-from napkin.moves.refactor import MOST, refactorings
+from napkin.moves.refactor import CHEAP, FURTHER, MOST, refactorings
 from napkin.plan.derive import memo_of
 
 LIGHT = MOST + 2
@@ -83,3 +84,18 @@ def test_a_slow_term_after_many_others_is_rewritten() -> None:
     plan = nk.derive(slow_at_last, on="h200", sizes=SIZES)
     assert "refactor" in {m.rule for m in plan.trail}
     assert plan.check(sizes={"a": 3, "c": 5, "b": 7, "d": 17, "e": 5}).ok
+
+
+def test_a_trace_says_which_rewrites_are_not_tried() -> None:
+    ready = prepare(slow_at_last)
+    outputs = ready.outputs, ready.names, SIZES
+    form = outputs[0][1].node
+    with tracing() as tracer:
+        tried = list(refactorings(*outputs, pays=lambda n, m: n is form))
+    dropped = [e for e in tracer.events if isinstance(e, Dropped)]
+    passed = {e.what for e in dropped if e.why == CHEAP}
+    assert len(passed) >= LIGHT
+    assert passed.isdisjoint(r.law for r in tried)
+    with tracing() as tracer:
+        list(refactorings(*outputs))
+    assert Dropped("term", "rewrites of further nodes", FURTHER) in tracer.events

@@ -36,6 +36,7 @@ from programs import Input, Keys, Program, Ref, Step
 from record import Record
 from written import diagram, text
 
+import napkin as nk
 from napkin.diagram.library import load
 from napkin.ir.node import postorder
 from napkin.plan.derive import derive
@@ -486,4 +487,18 @@ def test_what_kernels_have_is_seen_by_twos():
     assert "kernels with warpgroups and a short last tile" in traits.SEEN
     assert not any("an empty axis" in pair or "parts" in pair for pair in traits.SEEN)
     assert not traits.SEEN - {*traits.all_pairs()}
-    traits.SEEN.clear()
+
+
+def test_a_key_set_is_seen_in_each_part_of_a_scan():
+    """Parts visit all their chunks, so that `visits` says nothing of them."""
+
+    @nk.diagram("t p -> t p", sizes={"t": 400, "p": 5})
+    def scanned(S):
+        seen = nk.sliding(1, queries="t", keys="p", at=nk.index("t") // 64)
+        return nk.cumsum(S * nk.tanh(nk.reduce(S, "sum", over="p", keys=seen)), along="t")
+
+    plan = derive(scanned, "h100", dtype="fp32", parts={"t": 3})
+    for kernel, of_scan in zip(plan.kernels, (True, False, True), strict=True):
+        traits.SEEN.clear()
+        traits.saw(kernel, plan.sizes, warpgroups=False)
+        assert ("kernels with parts of a scan and a key set" in traits.SEEN) == of_scan

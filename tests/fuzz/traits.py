@@ -1,7 +1,7 @@
 """What kernels that ran are like, by twos: what one rule makes of a kernel another may not expect.
 
-A scan in parts was right, and a kernel that visits the chunks of a key set was; one that did both
-read chunks of other parts, and 10,000 programs drew it once.
+Scans in parts were right, and so were kernels that visit the chunks of a key set. A kernel that did
+both read the chunks of other parts, too, and 10,000 programs drew one such scan.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ def _computes(*ops: str) -> Callable[[Kernel], object]:
 
 
 OF_KERNELS: Mapping[str, Callable[[Kernel], object]] = {
-    "parts of a fold": lambda k: k.part and not _begun(k),
-    "parts of a scan": lambda k: k.part and _begun(k),
+    "parts of a fold": lambda k: k.part and not (k.unit or k.ahead),
+    "parts of a scan": lambda k: k.part and k.unit and not k.ahead,
     "merges": lambda k: k.merges,
     "blocks": lambda k: k.blocks and not k.merges,
     "adds in memory": lambda k: k.added,
     "chunks ahead": lambda k: k.ahead,
     "residues": lambda k: k.splits,
     "visits": lambda k: k.visits,
+    "a key set": _computes("keys"),
     "passes": lambda k: len(k.stream.passes) > 1,
     "a joint stream": lambda k: len(k.stream.axes) > 1,
     "a step": lambda k: k.stepped,
@@ -63,10 +64,6 @@ OF_RUNS = ("warpgroups", "an empty axis", "a short last tile")
 
 SEEN: set[str] = set()
 """The pairs that ran since it was last emptied."""
-
-
-def _begun(k: Kernel) -> bool:
-    return any(s.begin is not None for s in k.stream.states)
 
 
 def saw(k: PlannedKernel, sizes: Mapping[str, int], warpgroups: bool) -> None:

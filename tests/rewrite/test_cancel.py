@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from fold_law import assert_law
 import napkin as nk
 from napkin.algebra.law import folded, ranges
 from napkin.diagram.diagram import Diagram
-from napkin.rewrite.cancel import CANCELLED, _Cancelling, _is_product_of_sum
+from napkin.rewrite.cancel import CANCELLED, _Cancelling, _is_product_of_sum, _value
 
 taken_off = nk.operator(
     "taken_off", 2, evaluate=lambda xp, a, b: a - b, triton="a - b", meaning=lambda sp, a, b: a - b
@@ -198,3 +199,13 @@ def test_what_has_nothing_to_multiply_out_is_left_as_it_is(e: Any) -> None:
 def test_a_bound_on_operations_is_no_less_than_their_number(e: Any) -> None:
     size, *_ = _Cancelling(frozenset("x"), through=True)._measure(e)
     assert e.count_ops() <= 3 * size + 2 * (size + 1)
+
+
+def test_expressions_have_the_values_that_operators_compute() -> None:
+    """Else all that holds a maximum would be multiplied out, whatever it depends on."""
+    x, y = sympy.symbols("x y", positive=True)
+    at = {x: 0.7, y: 1.1}
+    e = sympy.Max(x, y, 2) * sympy.exp(-x) + sympy.Abs(y - 3) + sympy.erf(x) * sympy.Min(x, y)
+    assert _value(list(sympy.postorder_traversal(e)), at) == pytest.approx(float(e.subs(at)))
+    unknown = sympy.Function("f")(x) + y
+    assert math.isnan(_value(list(sympy.postorder_traversal(unknown)), at))

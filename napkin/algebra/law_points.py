@@ -298,8 +298,10 @@ class Room:
         self._slides: list[Slide] = []
         self._splits = splits
         parts = {a for s in splits for a in (s.place, s.residue)}
+        self._products = {new: old for new, old in same_size.items() if " " in old}
         for new, old in same_size.items():
-            self._tie(new, old)
+            if new not in self._products:
+                self._tie(new, old)
         for n in order:
             if not parts & {*n.axes, *(own_axes(n) if n.op == "input" else ())}:
                 self._note(n)
@@ -380,4 +382,6 @@ class Room:
             axis, out, tap = (found[self._find(a)] for a in (s.axis, s.out, s.tap))
             if s.count(axis, tap) != out or (s.span.window and s.span.window != tap):
                 return None
+        for new, old in self._products.items():
+            found[self._find(new)] = math.prod([found[self._find(a)] for a in old.split()])
         return {a: found[self._find(a)] for a in self._root}

@@ -63,7 +63,8 @@ class Instance:
         where: the place, in words.
         made: what the rule gives there: terms or a kernel.
         sides: gives the two sides of the law there; none where the law is of kernels.
-        same_size: axes of the right side that have a new name, to those whose size they have.
+        same_size: axes of the right side that have a new name, to those whose size they have
+            (`napkin.ir.names.with_named`).
         splits: axes of the left side that the right one has as places and residues.
         of: of a rule for kernels, what `made` is made of.
         kernel: of the stream of a labelled kernel, that kernel.

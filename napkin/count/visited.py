@@ -7,7 +7,7 @@ the group sees. Sums over groups are exact at the borders.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -62,23 +62,28 @@ def reach(
     bind: Bind | None = None,
 ) -> Hull:
     """The hull of a box along one key axis, behind a prefix where there is one."""
-    found = _hull(seen.boxes[box].intervals[i], sizes, tiles, bind, seen.splits)
-    if not seen.prefix or box == 0:
-        return found
-    return _behind(_hull(seen.boxes[0].intervals[i], sizes, tiles, bind, seen.splits), found)
+
+    def of(b: int) -> Hull:
+        return _hull(
+            seen.boxes[b].intervals[i], sizes[seen.axes[i]], sizes, tiles, bind, seen.splits
+        )
+
+    return _behind(of(0), of(box)) if seen.prefix and box else of(box)
 
 
 def _hull(
     i: Interval,
+    keys: int,
     sizes: Mapping[str, int],
     tiles: Mapping[str, int],
     bind: Bind | None,
     splits: tuple[Split, ...],
 ) -> Hull:
-    if bind is None or not any(n.op == "input" for n in postorder([i.first, i.end])):
+    reads = any(n.op == "input" for n in postorder([i.first, i.end]))
+    if bind is None or not reads:
         splits, sized, tiled = settles(i, splits)
         own = tuple((a, sizes[a]) for a in sized), tuple((a, tiles[a]) for a in tiled)
-        return _known_hull(i, splits, *own)
+        return _known_hull(i, splits, keys if reads else 0, *own)
     return hull(i, sizes, tiles, bind, splits=splits)
 
 
@@ -96,17 +101,18 @@ def settles(
     return splits, tuple(sorted(named)), tuple(dict.fromkeys(over))
 
 
-def _named(terms: Iterable[Node]) -> set[str]:
-    """The axes whose positions or sizes terms read, and those of the inputs that they read."""
-    terms = tuple(terms)
-    read = {a for leaf in needed(terms) for a in leaf.axes}
-    return read | {str(n.params[0]) for n in postorder(terms) if n.op in {"index", "size"}}
+def _named(bounds: Sequence[Node]) -> set[str]:
+    """The axes whose positions or sizes bounds read, and those of the inputs that they read."""
+    read = {a for leaf in needed(bounds) for a in leaf.axes}
+    return read | {str(n.params[0]) for n in postorder(bounds) if n.op in {"index", "size"}}
 
 
 @lru_cache(maxsize=4096)
-def _known_hull(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settled) -> Hull:
+def _known_hull(
+    i: Interval, splits: tuple[Split, ...], keys: int, sizes: Settled, tiles: Settled
+) -> Hull:
     known, alike = dict(sizes), _uniform(i, sizes)
-    found = _typical_hull(i, splits, sizes, tiles)
+    found = _typical_hull(i, splits, keys, sizes, tiles)
     groups = {a: -(-known[a] // dict(tiles)[a]) for a in found.axes}
     shape = [min(n, 1) if a in alike else n for a, n in groups.items()]
     every = found.first, found.end, found.inner_first, found.inner_end
@@ -115,15 +121,16 @@ def _known_hull(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: S
 
 
 @lru_cache(maxsize=4096)
-def _typical_hull(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settled) -> Hull:
+def _typical_hull(
+    i: Interval, splits: tuple[Split, ...], keys: int, sizes: Settled, tiles: Settled
+) -> Hull:
     """The hull of typical bounds, of which one stands for all that are alike."""
     fine = tuple((a, min(n, FINE)) for a, n in tiles)
     if fine != tiles and not splits and all(n % FINE == 0 for _, n in tiles if n > FINE):
         by = {a: max(n // FINE, 1) for a, n in tiles}
-        return coarser(_typical_hull(i, splits, sizes, fine), by)
-    bounds, known = (i.first, i.end), dict(sizes)
-    keys = max((known[str(n.params[0])] for n in postorder(bounds) if n.op == "size"), default=1)
-    one = known | dict.fromkeys(_uniform(i, sizes), 1)
+        return coarser(_typical_hull(i, splits, keys, sizes, fine), by)
+    bounds = i.first, i.end
+    one = dict(sizes) | dict.fromkeys(_uniform(i, sizes), 1)
     return hull(i, one, dict(tiles), typical(bounds, one, keys), splits=splits)
 
 
@@ -133,9 +140,9 @@ def _uniform(i: Interval, sizes: Settled) -> frozenset[str]:
     stands for each, and of more than `DRAWN` places the first ones."""
     bounds, known = (i.first, i.end), dict(sizes)
     inputs = needed(bounds)
-    lengths = [leaf for leaf, what in inputs.items() if what.lengths]
+    lengths = [leaf for leaf, of in inputs.items() if of.what == "lengths"]
     batch = {a for leaf in lengths for a in leaf.axes[:-1]}
-    for leaf in inputs.keys() - set(lengths):
+    for leaf in (leaf for leaf, of in inputs.items() if of.what == "places"):
         left = list(leaf.axes)
         while left and math.prod([known[a] for a in left]) > DRAWN:
             batch.add(left.pop(0))

@@ -13,7 +13,7 @@ from napkin.algebra.terms import compared, is_read, rounded_alike
 from napkin.cut.layout import layouts
 from napkin.cut.points import READ_AGAIN, points_of, values
 from napkin.diagram.interface import Output
-from napkin.ir.node import Node, landings, over, postorder
+from napkin.ir.node import Node, over, postorder
 from napkin.ir.storage import own_type, unstored, widens
 from napkin.ir.taking import own_axes
 
@@ -55,7 +55,8 @@ class Frontier:
         self.layouts = layouts(self.order, sizes)
         self.moved = {self.level[n] for n in self.order if n.op in {"compress", "take"}}
         self._place = {n: i for i, n in enumerate(self.order)}
-        self._known: dict[Node, frozenset[Node]] = {}
+        self._known = {n: frozenset(() if n.constant else (n,)) for n in self.points}
+        self._beside: dict[Node, tuple[set[Node], set[int]]] = {}
         self._handed_on = self._crossing()
         self._made: dict[int, list[tuple[int, Node]]] = {}
         self._steps: dict[Node, tuple[int, Sequence[Node]] | None] = {}
@@ -155,23 +156,41 @@ class Frontier:
     def sources(self, n: Node) -> frozenset[Node]:
         """What is read to have an array, once the point that it comes with is done: the array
         itself, or what it is computed from."""
-        for deep in landings([n], self._known):
-            self._known[deep] = self._find_sources(deep)
-        if n not in self._known:
-            self._known[n] = self._find_sources(n)
+        for m in postorder([n], self._known) if n not in self._known else ():
+            if m not in self._known:
+                self._known[m] = self._find_sources(m)
         return self._known[n]
 
     def _find_sources(self, n: Node) -> frozenset[Node]:
         if n.constant or self.level[n] < 0:
+            self._beside[n] = {m for m in postorder([n]) if is_read(m)}, set()
             return frozenset()
-        if n in self._points:
-            return frozenset({n})
+        below = self._below(n)
+        self._beside[n] = self._read_beside(n, below)
+        alone = n.op in READ_AGAIN or is_read(n) or not self._worth(n, below)
+        return below if alone else frozenset({n})
+
+    def _below(self, n: Node) -> frozenset[Node]:
+        """What is stored of what a term that is no point is computed from."""
         source = _read_again(n)
-        if source is not None:
-            positions = n.args[1:] if n.op == "take" else ()
-            return frozenset({source}).union(*map(self.sources, positions))
-        below = frozenset[Node]().union(*map(self.sources, _arguments(n)))
-        return frozenset({n}) if not is_read(n) and self._worth(n, below) else below
+        if source is None:
+            return frozenset[Node]().union(*map(self.sources, _arguments(n)))
+        positions = n.args[1:] if n.op == "take" else ()
+        return frozenset({source}).union(*map(self.sources, positions))
+
+    def _read_beside(self, n: Node, below: frozenset[Node]) -> tuple[set[Node], set[int]]:
+        """What a term reads of inputs beside what is stored of what it is computed from, and the
+        places of points with which an array comes that is read again for it."""
+        reads, again = {n} if is_read(n) else set[Node](), set[int]()
+        for a in n.args:
+            if a.op in READ_AGAIN:
+                again.add(self.level[a.args[0]])
+            if a not in below:
+                if a not in self._beside:  # the product inside a contraction, or another name
+                    self._beside[a] = self._read_beside(a, self._below(a))
+                reads |= self._beside[a][0]
+                again |= self._beside[a][1]
+        return reads, again
 
     def _worth(self, n: Node, below: frozenset[Node]) -> bool:
         """Whether storing `n` moves less than storing what it is computed from."""
@@ -180,17 +199,16 @@ class Frontier:
         # What the kernel that computes it has in memory only, no other term of that kernel reads.
         if any(m.op == "compress" and self.level[m] == self.level[n] for m in below):
             return False
-        between = postorder([n], below)
-        if any(m.op in READ_AGAIN and self.level[m.args[0]] == self.level[n] for m in between):
+        reads, again = self._beside[n]
+        if self.level[n] in again:
             return False
-        reads = _leaves_of(n, below)
         # A comparison of two reals reads what was computed, and not a rounded point of it.
         crossings = 1 if self.unfused and n not in self._compared else 2
-        again = sum(crossings * self._values(m) for m in below)
-        again += sum(self._values(m) for m in reads)
-        if 2 * self._values(n) == again:  # of two that are as small, the one with a type of its own
+        moved = sum(crossings * self._values(m) for m in below)
+        moved += sum(self._values(m) for m in reads)
+        if 2 * self._values(n) == moved:  # of two that are as small, the one with a type of its own
             return not reads and (bool(own_type(n)) or not any(map(own_type, below)))
-        return 2 * self._values(n) < again
+        return 2 * self._values(n) < moved
 
     def _values(self, n: Node) -> int:
         return values(own_axes(n) if is_read(n) else n.axes, self.sizes)
@@ -235,7 +253,3 @@ def _read_again(n: Node) -> Node | None:
     while source.op == "rename":
         source = source.args[0]
     return source
-
-
-def _leaves_of(n: Node, stop: frozenset[Node]) -> set[Node]:
-    return {m for m in postorder(n.args, stop) if m not in stop and is_read(m)}

@@ -23,13 +23,15 @@ def points_of(outputs: Sequence[Output], sizes: Mapping[str, int]) -> set[Node]:
     """The points of a term, before any change.
 
     Those are its reductions and scans, but not those that only say where a key set begins and
-    ends, which the kernel computes whose loops that governs; and what is computed of no other point
-    and stored in any case: pointwise results, and arrays that are read at computed addresses.
+    ends, which the kernel computes whose loops that governs; bounds of key sets that are computed
+    of others of these; and what is computed of no other point and stored in any case: pointwise
+    results, and arrays that are read at computed addresses.
     """
     roots = {o.node for o in outputs}
     order = list(postorder(roots))
     bounds = _bounds(order, roots)
     heavy = {n for n in order if is_heavy(n) and n not in bounds}
+    heavy |= _computed_bounds(order, heavy)
     light = _light(order, heavy, {n for n in roots if narrow(n, sizes)})
     return heavy | light | _unpacked(order)
 
@@ -60,6 +62,15 @@ def _bounds(order: Sequence[Node], roots: Iterable[Node]) -> set[Node]:
         if n.kind != "real" and (not n.args or (n not in others and whole.issuperset(n.args))):
             whole.add(n)
     return whole
+
+
+def _computed_bounds(order: Sequence[Node], heavy: Set[Node]) -> set[Node]:
+    """Bounds of key sets under which a point lies."""
+    above = set[Node]()
+    for n in order:
+        if n in heavy or not above.isdisjoint(n.args):
+            above.add(n)
+    return {a for n in order if n.op == "keys" for a in n.args if a in above}
 
 
 def _light(order: Sequence[Node], heavy: Set[Node], results: Set[Node]) -> set[Node]:

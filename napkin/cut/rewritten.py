@@ -19,6 +19,7 @@ from napkin.cut.spent import Spent
 from napkin.cut.ways import Cut
 from napkin.derive.prepare import Prepared
 from napkin.errors import Refusal
+from napkin.ir.names import with_named
 from napkin.ir.node import Node
 from napkin.moves.refactor import (
     MOST,
@@ -206,7 +207,7 @@ class _Search:
 
 def sized(known: Mapping[str, int], rewritten: Sequence[Refactored]) -> dict[str, int]:
     """The sizes of all axes, those that rewrites named anew among them."""
-    return {**known, **{new: known[old] for new, old in same_size(rewritten).items()}}
+    return with_named(known, same_size(rewritten))
 
 
 def _may_pay(spent: Spent, seconds: float, before: Node, after: Node) -> bool:
@@ -243,8 +244,9 @@ def _tell_refactored(found: Sequence[tuple[Rewrites, Cut | None]], under: float)
 
 
 def same_size(rewritten: Sequence[Refactored]) -> dict[str, str]:
-    """Axes that rewrites named anew, to the axis of the diagram whose size each has."""
+    """Axes that rewrites named anew, to the axes of the diagram whose size each has."""
     out: dict[str, str] = {}
     for r in rewritten:
-        out |= {new: out.get(old, old) for new, old in r.same_size.items()}
+        for new, old in r.same_size.items():
+            out[new] = " ".join(out.get(a, a) for a in old.split())
     return out

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import keyword
+import math
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from napkin.errors import InputError
 
@@ -82,6 +83,15 @@ def numbered(name: str, taken: Container[str], join: str = "") -> str:
     """A name that is not taken: this one, or it with the first number from 2 after it."""
     others = (f"{name}{join}{i}" for i in itertools.count(2))
     return next(t for t in itertools.chain([name], others) if t not in taken)
+
+
+def with_named(sizes: Mapping[str, int], same_size: Mapping[str, str]) -> dict[str, int]:
+    """Sizes, and those of axes that rewrites named: each has as many positions as the axis whose
+    size it has, or as several together, which have spaces between them."""
+    out = dict(sizes)
+    for new, old in same_size.items():
+        out[new] = math.prod([out[a] for a in old.split()])
+    return out
 
 
 def underscored(name: str, taken: Container[str]) -> str:

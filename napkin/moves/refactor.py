@@ -13,6 +13,7 @@ from napkin.algebra.tracer import active, tracing
 from napkin.derive.rules.table import ADDED, TABLE
 from napkin.diagram.interface import Output
 from napkin.ir.listing import text
+from napkin.ir.names import with_named
 from napkin.ir.node import Node, postorder
 from napkin.ir.rewrite import substitute
 from napkin.rewrite.order import ORDERED, far
@@ -41,7 +42,7 @@ class Refactored:
         made: that form.
         place: the node's name.
         law: the equation that was used, in words.
-        same_size: new axis to the axis whose size it has.
+        same_size: new axis to the axes whose size it has (`napkin.ir.names.with_named`).
         kind: the rule, and the operators that it takes away and adds: equal for one rewrite of
             every layer of a stack.
     """
@@ -87,7 +88,7 @@ def in_near_orders(
             return
         made = _refactored(ORDERED, found, outputs, names)
         outputs, names = made.outputs, made.names
-        sizes = {**sizes, **{new: sizes[old] for new, old in made.same_size.items()}}
+        sizes = with_named(sizes, made.same_size)
         yield made
 
 
@@ -103,7 +104,7 @@ def everywhere(
     made, rule, own = [first], (TABLE | ADDED)[first.kind[0]], _of(first.at)
     while len(made) < EVERY:
         now, seen = made[-1], {*done, *(n for m in made for n in (m.at, m.made))}
-        sizes = {**sizes, **{new: sizes[old] for new, old in now.same_size.items()}}
+        sizes = with_named(sizes, now.same_size)
         found = rule.matches([o.node for o in now.outputs], sizes)
         others = ((m, m.sides()[0][0]) for m in found)
         left = (m for m, n in others if _of(n) == own and n not in seen)

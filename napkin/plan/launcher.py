@@ -109,7 +109,8 @@ class Launcher:
         for s in diagram.slides:
             yield from self._windows(s)
         sizes |= {a: sizes[of(a)] for a in diagram.axes}
-        sizes |= {new: sizes[old] for new, old in self.recipe.same_size.items()}
+        for new, old in self.recipe.same_size.items():
+            sizes[new] = " * ".join(sizes[a] for a in old.split())
         sizes |= {a: str(number) for a, number in self.recipe.parts.items()}
         splits = [s for e in self.entries for s in e.splits]
         sizes |= {s.residue: str(s.step) for s in splits}

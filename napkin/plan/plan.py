@@ -13,6 +13,7 @@ from napkin.bound.optimum import Term
 from napkin.diagram import moves
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
+from napkin.ir.names import with_named
 from napkin.ir.node import Node
 from napkin.keys.residues import Blocks, sized
 from napkin.machine.machines import Machine
@@ -50,7 +51,8 @@ class Plan:
         kernels: the kernels.
         materialised: arrays that pass between kernels through memory, with their axes.
         trail: the derivation.
-        same_size: axes that refactoring named, with the axes whose sizes they have.
+        same_size: axes that refactoring named, with the axes whose sizes they have
+            (`napkin.ir.names.with_named`).
         parts: axes of parts of a streamed axis, and how many there are.
         blocks: the axes that groups fold block by block.
         asked: what it was derived for beside these.
@@ -81,8 +83,7 @@ class Plan:
     def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Sizes for the kernels' axes: those of the diagram, of axes that refactoring named, and of
         parts."""
-        same = {new: sizes[old] for new, old in self.same_size.items()}
-        return sized({**sizes, **same, **self.parts}, self.blocks)
+        return sized({**with_named(sizes, self.same_size), **self.parts}, self.blocks)
 
     @cached_property
     def tensor_of(self) -> dict[str, str]:

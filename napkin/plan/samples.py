@@ -132,7 +132,7 @@ def _count_windows(diagram: Diagram, groups: dict[str, int], most: Mapping[str, 
 def _rows(plan: Plan) -> set[str]:
     """The axes along which the tensors that descriptors serve are contiguous."""
     rows = {axes[-1] for k in plan.kernels for axes in k.program.boxed.values()}
-    return rows | {plan.same_size[a] for a in rows if a in plan.same_size}
+    return rows.union(*(plan.same_size[a].split() for a in rows if a in plan.same_size))
 
 
 def small(f: Diagram, rng: np.random.Generator, least: int = 2, most: int = 8) -> dict[str, int]:
@@ -218,14 +218,17 @@ class Tiles(NamedTuple):
 def _roles(plan: Plan, axis: str) -> Tiles:
     cut: list[int] = []
     whole: list[int] = []
-    same_size = [axis, *(new for new, old in plan.same_size.items() if old == axis)]
+    beside = {axis: 1}  # positions that lie between those of the axis
+    for new, old in plan.same_size.items():
+        if axis in (of := old.split()):
+            beside[new] = max(math.prod([plan.sizes[a] for a in of if a != axis]), 1)
     for k in plan.kernels:
-        for a in same_size:
+        for a, others in beside.items():
             cut_as, step = _as_cut(k, a)
             if cut_as in k.choice.kernel.whole:
-                whole.append(k.tiles[cut_as] * step)
+                whole.append(k.tiles[cut_as] * step // others)
             elif cut_as in k.tiles:
-                cut.append(k.tiles[cut_as] * step)
+                cut.append(max(k.tiles[cut_as] * step // others, 1))
     return Tiles(max(cut, default=0), min(cut, default=0), min(whole, default=0))
 
 

@@ -21,7 +21,7 @@ from napkin.algebra.tracer import active
 from napkin.ir.expansion import sunk
 from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.listing import text
-from napkin.ir.names import numbered
+from napkin.ir.names import numbered, with_named
 from napkin.ir.node import (
     REDUCTIONS,
     Node,
@@ -237,7 +237,7 @@ class _Opened:
         self.outside = tuple(f for f, c in zip(found, carried, strict=True) if not c)
         at = list(itertools.accumulate(carried, initial=0))
         self.own = frozenset(2 ** at[r.stop] - 2 ** at[r.start] for r in inner)
-        self.sizes = {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}}
+        self.sizes = with_named(sizes, self.same_size)
 
     def _open(
         self, p: Node, around: tuple[str, ...], found: list[_Factor], inner: list[range]

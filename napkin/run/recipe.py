@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from napkin.ir.names import with_named
 from napkin.ir.types import STORAGE
 from napkin.keys.residues import Blocks, sized
 from napkin.lower.launch import Entry, Launch, launch
@@ -84,7 +85,8 @@ class Recipe:
         steps: the launches, in order.
         stored: the tensors that kernels write: results, and what passes between kernels.
         results: the tensor that holds each output.
-        same_size: axes that refactoring named, with the axes whose sizes they have.
+        same_size: axes that refactoring named, with the axes whose sizes they have
+            (`napkin.ir.names.with_named`).
         parts: axes of parts of a streamed axis, and how many there are.
         warpgroups: the file of kernels of warpgroups; "" where there are none.
         blocks: the axes that groups fold block by block.
@@ -102,8 +104,7 @@ class Recipe:
     def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Sizes for the kernels' axes: those of the diagram, of axes that refactoring named, and of
         parts."""
-        same = {new: sizes[old] for new, old in self.same_size.items()}
-        return sized({**sizes, **same, **self.parts}, self.blocks)
+        return sized({**with_named(sizes, self.same_size), **self.parts}, self.blocks)
 
     def to_json(self) -> dict[str, Any]:
         """The recipe as plain data."""

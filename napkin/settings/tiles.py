@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from napkin.algebra.contraction import MIN_DOT, NARROW_DEPTH
-from napkin.algebra.terms import reads_bytes
 from napkin.count.residency import batched, live_set, summed_beside
 from napkin.count.shares import visiting
 from napkin.count.traffic import transfers
 from napkin.derive.kernel import Kernel
-from napkin.ir.key_sets import query_axes, spec_of
-from napkin.ir.node import REDUCTIONS, over, postorder
+from napkin.ir.key_sets import query_axes
+from napkin.ir.node import over, postorder
 from napkin.ir.slots import slots_of
 from napkin.lower.program import packed_axes
+from napkin.settings.axis_roles import ends_of, only_summed, scanned
 
 Array = np.ndarray[Any, Any]
 
@@ -103,9 +103,9 @@ class Tiles:
         self.packed = packed_axes(kernel)
         self.in_product = {a for p in self.live.products for role in p for a in role}
         self.one_by_one = summed_beside(kernel).intersection(kernel.stream.axes) - self.in_product
-        self.ends = _ends(kernel)
-        self.summed = _only_summed(kernel)
-        self.scanned = _scanned(kernel)
+        self.ends = ends_of(kernel)
+        self.summed = only_summed(kernel)
+        self.scanned = scanned(kernel)
         self.columns = list(kernel.axes)
         listed = self._settings()
         self.every = self.few(taken := listed[self._taken(listed)], self.most)
@@ -179,8 +179,10 @@ class Tiles:
             return found
         kernel = self.kernel
         cuts = {a: np.ceil(self.sizes[a] / found[:, i]) for i, a in enumerate(self.columns)}
+        shares = self._shares(found)
         requested = sum(
-            t.once(self.sizes) * math.prod([cuts[a] for a in t.again]) for t in transfers(kernel)
+            t.once(self.sizes) * math.prod([cuts[a] for a in t.again]) * (shares if t.kernel else 1)
+            for t in transfers(kernel)
         )
         group, chunk = (self.values(found, axes) for axes in (kernel.group, kernel.stream.axes))
         order = np.lexsort((np.broadcast_to(requested, len(found)), chunk, group))
@@ -191,6 +193,16 @@ class Tiles:
         if most < FEWEST:  # of each is too many
             kept = kept[:: -(-len(kept) // most)]
         return found[np.sort(kept)]
+
+    def _shares(self, found: Array) -> Array:
+        """The part of the keys that a group visits, in each of some settings."""
+        seen = self.kernel.visits
+        if seen is None:
+            return np.ones(len(found))
+        axes = [a for a in self.columns if a in query_axes(seen.keys)]
+        each, of = np.unique(found[:, self._at(axes)], axis=0, return_inverse=True)
+        groups = [dict(zip(axes, tiles, strict=True)) for tiles in each.tolist()]
+        return visiting(self.kernel, self.sizes, groups, [{}])[of.ravel(), 0]
 
     def _in_same_arrays(self, box_axes: Collection[str]) -> list[list[str]]:
         """The axes but those in `box_axes`; together, those that the same arrays carry."""
@@ -286,11 +298,20 @@ class Tiles:
         """Positions of a chunk along a streamed axis, at least: of many that are streamed jointly
         fewer, as a chunk has as many values as all of them together, and of long rows that are
         held whole one, where values side by side lie in one row."""
-        fewest = 32 if len(self.kernel.stream.axes) < 3 else 8
+        fewest = min(32 if len(self.kernel.stream.axes) < 3 else 8, self._seen(axis))
         longest = max((self._row(n) for n in self.live.chunk if axis in n), default=1)
         if any(SECTOR * self._row(axes) >= longest for axes in self.ends.get(axis, ())):
             return fewest
         return max(1, min(fewest, ROW // power_of_two(longest)))
+
+    def _seen(self, axis: str) -> int:
+        """Positions that a query sees along a streamed axis which a key set governs alone, on
+        average; all of them of another axis."""
+        seen = self.kernel.visits
+        if seen is None or seen.axes != (axis,):
+            return self.sizes[axis]
+        (share,) = visiting(self.kernel, self.sizes, [{}], [{}])[0]
+        return power_of_two(math.ceil(share * self.sizes[axis]))
 
     def _row(self, axes: Iterable[str]) -> int:
         """Values of an array for one position of the axes that are not held whole."""
@@ -357,35 +378,6 @@ class Tiles:
         return [
             a for i, a in enumerate(own) if math.prod(self.sizes[b] for b in own[i + 1 :]) < MAX_ROW
         ]
-
-
-def _only_summed(kernel: Kernel) -> tuple[str, ...]:
-    """The axes that are streamed jointly, where neither a key set nor a window joins them."""
-    axes = kernel.stream.axes
-    sets = [set(spec_of(n).keys) for n in postorder(kernel.terms) if n.op == "keys"]
-    joined = kernel.taps or set(axes) in sets
-    return axes if len(axes) > 1 and not joined else ()
-
-
-def _scanned(kernel: Kernel) -> dict[str, int]:
-    """The axes that are scanned in a tile, or that a sum over a scanned tile folds, with the
-    positions that it has at least: as many as a thread loads of values side by side. Triton 3.6
-    compiles no scan of fewer, in whose layout a thread holds some twice."""
-    terms = list(postorder(kernel.terms))
-    scans = [n for n in terms if n.op in {"cumsum", "recurrence"}]
-    folded = {a for n in terms if n.op in REDUCTIONS for a in over(n)}
-    fewest = 16 if scans and reads_bytes(kernel.terms) else 8
-    return {a: fewest for n in scans for a in n.axes if a in over(n) or a in folded}
-
-
-def _ends(kernel: Kernel) -> dict[str, list[tuple[str, ...]]]:
-    """The axes along which values of tensors lie side by side in memory, with the axes of those."""
-    ends = {t.own or t.axes: {s.axis: s.out for s in t.slides} for t in transfers(kernel)}
-    found: dict[str, list[tuple[str, ...]]] = {}
-    for axes, windows in ends.items():
-        if axes:
-            found.setdefault(windows.get(axes[-1], axes[-1]), []).append(axes)
-    return found
 
 
 def _as_many(shapes: Sequence[Mapping[str, int]]) -> list[list[int]]:

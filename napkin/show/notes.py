@@ -8,7 +8,7 @@ from napkin.bound.least import by_tensor
 from napkin.count.interior import visited_symbol
 from napkin.ir.key_sets import bounds_of
 from napkin.ir.types import stored_bytes
-from napkin.keys.typical import needed
+from napkin.keys.typical import TYPICAL, needed
 from napkin.keys.visits import Visits
 from napkin.machine.calibration import borrows
 from napkin.machine.machines import MEASURED
@@ -73,11 +73,8 @@ def _of_kernel(k: PlannedKernel) -> Iterator[str]:
 
 def _typical(visits: Visits) -> str:
     """What is taken of the inputs that say which keys are seen."""
-    read = {str(x.params[0]): what for x, what in needed(bounds_of(visits.boxes)).items()}
-    return "".join(
-        f"; {name} is taken to hold {'equal lengths' if what.lengths else 'any places'}"
-        for name, what in read.items()
-    )
+    read = {str(x.params[0]): of.what for x, of in needed(bounds_of(visits.boxes)).items()}
+    return "".join(f"; {name} is taken to hold {TYPICAL[what]}" for name, what in read.items())
 
 
 def _boxed(k: PlannedKernel) -> Iterator[str]:

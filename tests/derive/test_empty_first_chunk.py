@@ -10,6 +10,7 @@ import napkin as nk
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.errors import Refusal
+from napkin.ir.names import with_named
 from napkin.moves.refactor import refactorings
 
 SIZES = {"q": 3, "x": 6, "v": 2}
@@ -51,16 +52,14 @@ def forms(d):
     yield ready.outputs, ready.names, {}
     for r in refactorings(ready.outputs, ready.names, SIZES):
         yield r.outputs, r.names, r.same_size
-        sizes = {**SIZES, **{new: SIZES[old] for new, old in r.same_size.items()}}
+        sizes = with_named(SIZES, r.same_size)
         for again in refactorings(r.outputs, r.names, sizes):
             yield again.outputs, again.names, {**r.same_size, **again.same_size}
 
 
 def kernels(d):
     for outputs, names, same_size in forms(d):
-        sizes = dict(SIZES)
-        for new, old in same_size.items():
-            sizes[new] = sizes[old]
+        sizes = with_named(SIZES, same_size)
         for passes in (1, 2, 3):
             try:
                 yield label("k", outputs, names, streamed="x", passes=passes), sizes

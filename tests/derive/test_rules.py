@@ -16,6 +16,7 @@ from napkin.derive.prepare import exact, prepare
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.ir.infer import along, pointwise
+from napkin.ir.names import with_named
 from napkin.ir.node import Node, node, number
 from napkin.moves.refactor import refactorings
 from napkin.settings.labels import labellings
@@ -151,7 +152,7 @@ def test_every_rule_that_a_plan_applies_is_verified(monkeypatch: pytest.MonkeyPa
             ready,
             *refactorings(ready.outputs, ready.names, sizes),
         ):
-            known = sizes | {new: sizes[old] for new, old in getattr(term, "same_size", {}).items()}
+            known = with_named(sizes, getattr(term, "same_size", {}))
             list(labellings("k", term.outputs, term.names, known))
     assert {"expand", "order contractions", "keep scores exact", "separate"} <= seen
     assert "split" in seen

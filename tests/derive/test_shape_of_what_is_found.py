@@ -13,6 +13,7 @@ from napkin.derive.kernel import tensor_of
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
+from napkin.ir.names import with_named
 from napkin.moves.refactor import refactorings
 from napkin.settings.labels import labellings
 
@@ -48,7 +49,7 @@ def forms(d: Diagram) -> Any:
     yield ready.outputs, ready.names, {}
     for r in refactorings(ready.outputs, ready.names, SIZES):
         yield r.outputs, r.names, r.same_size
-        sizes = {**SIZES, **{new: SIZES[old] for new, old in r.same_size.items()}}
+        sizes = with_named(SIZES, r.same_size)
         for again in refactorings(r.outputs, r.names, sizes):
             yield again.outputs, again.names, {**r.same_size, **again.same_size}
 
@@ -61,7 +62,7 @@ def test_every_kernel_has_the_value_of_its_diagram(d: Diagram) -> None:
     wanted = d.evaluate(*arrays)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     for outputs, names, same_size in forms(d):
-        sizes = SIZES | {new: SIZES[old] for new, old in same_size.items()}
+        sizes = with_named(SIZES, same_size)
         found = list(labellings("drawn", outputs, names, sizes))
         assert found
         for kernel in found:

@@ -25,6 +25,7 @@ from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, spli
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
 from napkin.ir.evaluate import aligned, evaluate
+from napkin.ir.names import with_named
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type, unstored, widens
 from napkin.ir.taking import table_of
@@ -57,10 +58,7 @@ class Term:
 
     def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
         """Sizes of all its axes."""
-        out = dict(known)
-        for new, old in self.same_size.items():
-            out[new] = out[old]
-        return out
+        return with_named(known, self.same_size)
 
 
 def squares(diagram: Diagram) -> bool:

@@ -384,7 +384,7 @@ def _warps(kernel: Kernel, tiles: Mapping[str, int]) -> int:
 def _same(term: Term) -> dict[str, str]:
     out: dict[str, str] = {}
     for new, old in term.same_size.items():
-        out[new] = out.get(old, old)
+        out[new] = " ".join(out.get(a, a) for a in old.split())
     return out
 
 

@@ -13,6 +13,7 @@ import napkin as nk
 from napkin.derive.kernel import leaves
 from napkin.derive.prepare import prepare
 from napkin.ir.evaluate import aligned, evaluate
+from napkin.ir.names import with_named
 from napkin.moves.refactor import Refactored, everywhere, refactorings
 
 SIZES = {"q": 3, "x": 4, "d": 2, "v": 5, "a": 3, "b": 4}
@@ -64,7 +65,7 @@ def has_the_values(d: nk.Diagram, ways: list[Refactored]) -> None:
     ready, sizes, rng = prepare(d), dict(SIZES), np.random.default_rng(0)
     arrays = {str(n.params[0]): rng.normal(size=[SIZES[a] for a in n.axes]) for n in d.inputs}
     for way in ways:
-        sizes |= {new: sizes[old] for new, old in way.same_size.items()}
+        sizes = with_named(sizes, way.same_size)
     for before, after in zip(ready.outputs, ways[-1].outputs, strict=True):
         read = leaves([before.node, after.node])
         bind = {n: arrays[str(n.params[0])] for n in read}

@@ -22,6 +22,7 @@ from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.expansion import expanded
 from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.listing import text
+from napkin.ir.names import with_named
 from napkin.ir.node import Node, node, over, postorder
 from napkin.ir.rewrite import rewrite
 from napkin.ir.selecting import position
@@ -77,7 +78,7 @@ def test_every_order_has_the_value(n: Node, seed: int, least: int) -> None:
     for found in orders(n):
         made = ORDERED.apply(found)
         assert made is not n
-        known = {**sizes, **{new: sizes[old] for new, old in found.same_size.items()}}
+        known = with_named(sizes, found.same_size)
         wanted = values(n, sizes, arrays)
         value = aligned(values(made, known, arrays), made.axes, n.axes)
         np.testing.assert_allclose(value, wanted, rtol=1e-9, atol=1e-9)
@@ -93,7 +94,7 @@ def test_an_order_that_costs_far_more_than_the_least_gives_way_to_it(n: Node, si
     try:
         for found in far([n], sizes):
             assert found.made is next(m.made for m in orders(n, sizes))
-            known = {**sizes, **{new: sizes[old] for new, old in found.same_size.items()}}
+            known = with_named(sizes, found.same_size)
             assert not list(far([found.made], known))
     finally:
         order.FAR = before

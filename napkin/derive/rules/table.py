@@ -31,6 +31,7 @@ from napkin.rewrite.result_names import RENAMED
 from napkin.rewrite.scale import SCALED
 from napkin.rewrite.seen import SEEN
 from napkin.rewrite.solve import SOLVED
+from napkin.rewrite.sorted_places import SORTED
 from napkin.rewrite.split import SPLIT
 from napkin.rewrite.square import SQUARED
 from napkin.rewrite.take_out import TAKEN_OUT
@@ -38,9 +39,9 @@ from napkin.rewrite.together import TOGETHER
 from napkin.rewrite.visit import VISITED
 
 _ALL = (
-    EXPANDED, READ, DISJOINT, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED,
-    ALIKE, SPLIT, COUNTED, MEANS, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED,
-    VISITED, PARTED, BLOCKED, MERGED, RESUMED, SCANNED, AHEAD, GROUP, TILE, SQUARED, SEEN,
+    EXPANDED, READ, DISJOINT, SCALED, RENAMED, COMPARED, EXACT, ORDERED, SORTED, NESTED, TAKEN_OUT,
+    STORED, ALIKE, SPLIT, COUNTED, MEANS, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD,
+    STREAMED, VISITED, PARTED, BLOCKED, MERGED, RESUMED, SCANNED, AHEAD, GROUP, TILE, SQUARED, SEEN,
     ADDED_PARTS, ACCUMULATED, PAIRED, SOLVED, BASE_TWO,
 )  # fmt: skip
 

@@ -84,6 +84,12 @@ class Numpy(Library):
             operands[::2] = [np.asarray(x, order="C") for x in operands[::2]]
         return np.asarray(np.einsum(*operands, out, optimize=optimize))
 
+    def added(self, shape: Sequence[int], where: Sequence[Array], value: Array) -> Array:
+        out = np.zeros(shape, dtype=value.dtype)
+        if out.size:
+            np.add.at(out, tuple(where), value)
+        return out
+
 
 _NUMPY = Numpy()
 aligned = _NUMPY.aligned

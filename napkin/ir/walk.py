@@ -15,6 +15,7 @@ from napkin.ir.key_sets import boxes_of, member
 from napkin.ir.node import MOVES, REDUCTIONS, Kind, Node, factors, in_kind, over, steps_of
 from napkin.ir.operators import POINTWISE
 from napkin.ir.operators.record import Operator, Reduction
+from napkin.ir.scattered import Scatter, scatter
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import bounds
 from napkin.ir.taking import reading_of, table_of, taken_of
@@ -72,6 +73,10 @@ class Library(ABC):
     @abstractmethod
     def contraction(self, n: Node, parts: Sequence[Node], values: Mapping[Node, Any]) -> Any:
         """A sum of a product, which is never formed."""
+
+    @abstractmethod
+    def added(self, shape: Sequence[int], where: Sequence[Any], value: Any) -> Any:
+        """An array of a shape with the sum of what `value` has for each place."""
 
     def aligned(self, x: Any, axes: Sequence[str], target: Sequence[str]) -> Any:
         """`x` with axes `axes`, with length-1 axes to broadcast as `target`."""
@@ -214,6 +219,8 @@ class Walk:
         return self.library.spread(out, arrays)
 
     def _reduced(self, n: Node) -> Any:
+        if (s := scatter(n)) is not None:
+            return self._scattered(n, s)
         if n.op == "sum":
             return self.library.contraction(n, factors(n.args[0]), self.values)
         record, (body,) = REDUCTIONS[n.op], n.args
@@ -230,6 +237,22 @@ class Walk:
             kept = [k for i, k in enumerate(value.shape) if i not in where]
             return self.library.expanded(nothing, kept)
         return _evaluated(record, self.library.xp, value, where, start)
+
+    def _scattered(self, n: Node, s: Scatter) -> Any:
+        library, xp, shape = self.library, self.library.xp, self.shape(n.axes)
+        axes = (*over(n), *(a for a in n.axes if a not in s.places))
+        value = library.expanded(self.aligned(s.value, axes), self.shape(axes))
+        value = library.cast(value, "real") if s.value.kind != "real" else value
+        where: list[Any] = []
+        for a, size in zip(n.axes, shape, strict=True):
+            if a not in s.places:
+                where.append(self._positions(a, range(size), axes))
+                continue
+            at = self.aligned(s.places[a], axes) - self.held[a].start
+            value = xp.where((at >= 0) & (at < size), value, library.filled(0, value))
+            where.append(xp.clip(at, 0, max(size - 1, 0)))
+        where = [library.expanded(i, self.shape(axes)) for i in where]
+        return library.added(shape, where, value)
 
     def _gathered(self, n: Node) -> Any:
         """The value of a take, or of a reading at computed positions."""
@@ -309,6 +332,8 @@ def _at(value: Any, n: Node, axis: str, t: int) -> Any:
 def needs(n: Node) -> tuple[Node, ...]:
     """What the value of a node is computed from."""
     # The sum of a product is one contraction: its full product is never formed.
+    if (s := scatter(n)) is not None:
+        return (s.value, *s.places.values())
     if n.op == "sum":
         return factors(n.args[0])
     if n.op == "keys":

@@ -271,6 +271,13 @@ class _Torch(Library):
     def spread(self, x: torch.Tensor, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
         return x.expand(torch.broadcast_shapes(*(a.shape for a in arrays)))
 
+    def added(
+        self, shape: Sequence[int], where: Sequence[torch.Tensor], value: torch.Tensor
+    ) -> torch.Tensor:
+        out = value.new_zeros(list(shape))
+        at = tuple(i.to(torch.int64) for i in where)
+        return out.index_put(at, value, accumulate=True) if out.numel() else out
+
     def contraction(
         self, n: Node, parts: Sequence[Node], values: Mapping[Node, torch.Tensor]
     ) -> torch.Tensor:

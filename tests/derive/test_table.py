@@ -111,6 +111,21 @@ def over_two_axes() -> Iterable[Instance]:
     return TABLE["nest reductions"].matches([total(leaf("T", "q x d"), "x", "d")], {})
 
 
+def scatters() -> Iterable[Instance]:
+    """The gradients of tables that are read at places along one axis and along two."""
+
+    def one(T: Any, at: Any) -> Any:
+        return nk.take(T, v=at)
+
+    def two(T: Any, at: Any, to: Any) -> Any:
+        return nk.take(T, v=at, w=to)
+
+    one_of = nk.gradient(nk.diagram("v d, b n:int -> b n d")(one), wrt="T")
+    two_of = nk.gradient(nk.diagram("v w d, n:int, n:int -> n d")(two), wrt="T")
+    for d in (one_of, two_of):
+        yield from TABLE["sort places"].matches([o.node for o in prepare(d).outputs], {})
+
+
 def picked_rows() -> Iterable[Instance]:
     def body(Q: Any, E: Any, I: Any) -> Any:  # noqa: E741
         return nk.contract(Q, nk.take(E, p=I), over="d")
@@ -315,6 +330,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "compute as it is written": compared,
     "keep scores exact": scores,
     "order contractions": contractions,
+    "sort places": scatters,
     "nest reductions": over_two_axes,
     "split windows": disjoint,
     "pick rows last": picked_rows,

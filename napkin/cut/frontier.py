@@ -99,8 +99,9 @@ class Frontier:
 
     def stored(self, wanted: Sequence[Node], boundary: int) -> list[Node] | None:
         """Arrays of earlier kernels that `wanted` reads; None where one is read under other axis
-        names, or moved between keys and slots, inside the kernel that computes it. What is stored
-        as a cast says is computed there, and nowhere stored otherwise."""
+        names, or moved between keys and slots, inside the kernel that computes it, or says there
+        where a key set begins. What is stored as a cast says is computed there, and nowhere stored
+        otherwise."""
         computed = {*wanted, *(unstored(n) for n in wanted if widens(n))}
         found: dict[Node, None] = {}
         stack, seen, steps = list(reversed(wanted)), set[Node](), self._steps
@@ -109,6 +110,8 @@ class Frontier:
             if n in seen:
                 continue
             seen.add(n)
+            if n.op == "keys" and any(self._computed(a, boundary) for a in n.args):
+                return None
             if n not in steps:
                 steps[n] = self._step(n)
             if (step := steps[n]) is not None:
@@ -133,6 +136,10 @@ class Frontier:
             else:
                 stack.extend(_arguments(n))
         return list(found)
+
+    def _computed(self, n: Node, boundary: int) -> bool:
+        """Whether no kernel stores a point before those after the boundary."""
+        return n in self._points and self.level[n] > boundary
 
     def _step(self, n: Node) -> tuple[int, Sequence[Node]] | None:
         """The level from which on a term is stored, -1 where it is in no case, and what it reads;

@@ -11,26 +11,16 @@ places each v is searched by halves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.ir.expansion import sunk
 from napkin.ir.infer import along, joined, pointwise, rebuilt
 from napkin.ir.key_sets import Box, Interval, Spec, keys_node
 from napkin.ir.names import numbered
-from napkin.ir.node import (
-    REDUCTIONS,
-    SCANS,
-    Node,
-    factors,
-    node,
-    number,
-    over,
-    postorder,
-    union_axes,
-)
+from napkin.ir.node import REDUCTIONS, SCANS, Node, node, number, over, postorder, union_axes
 from napkin.ir.operators import POINTWISE
+from napkin.ir.scattered import Scatter, scatter
 from napkin.ir.selecting import position, where_all
 from napkin.ir.slotted import guard
 from napkin.ir.taking import Taken, own_axes, take, taken_of
@@ -41,35 +31,18 @@ BITS = 31
 """Bits of a number of positions, an int32."""
 
 
-@dataclass(frozen=True)
-class _Scatter:
-    """A sum under tests of places.
-
-    Attributes:
-        n: the sum.
-        axes: those of its axes along which places differ.
-        places: the place of each position along some axes of the result, by these axes.
-        value: what is added there.
-    """
-
-    n: Node
-    axes: tuple[str, ...]
-    places: Mapping[str, Node]
-    value: Node
-
-
 def _matches(terms: Sequence[Node], sizes: Mapping[str, int]) -> Iterator[Instance]:
-    """The sums under tests of places."""
+    """The scatters whose positions can be put in the order of their places."""
     order = list(postorder(terms))
     taken = {*sizes, *(a for n in order for a in n.axes)}
     for n in order:
-        if (s := _scatter(n)) is not None:
-            own = numbered("_".join((*s.axes, "in_order")), taken)
-            others = {a: numbered(f"{a}_other", taken) for a in s.axes}
-            made = _in_order(s, own, others)
-            if made is not None:
-                same_size = {own: " ".join(s.axes), **{new: a for a, new in others.items()}}
-                yield one_node(n, made, same_size)
+        if (s := scatter(n)) is None:
+            continue
+        found = union_axes(s.places.values())
+        axes = tuple(a for a in over(n) if a in found)
+        if axes and (made := _in_order(n, s, axes, names := _names(axes, taken))) is not None:
+            new = (a for a in names if a not in axes)
+            yield one_node(n, made, dict.fromkeys(new, " ".join(axes)))
 
 
 SORTED = Rule(
@@ -83,72 +56,46 @@ SORTED = Rule(
 )
 
 
-def _scatter(n: Node) -> _Scatter | None:
-    """A sum as one under tests of places; None of another."""
-    if n.op != "sum" or n.kind != "real":
+def _names(axes: tuple[str, ...], taken: Collection[str]) -> tuple[str, str, str]:
+    """The axis of all positions along some axes, the same for a second position, and that of
+    positions in order."""
+    every = "_".join(axes)
+    one = axes[0] if len(axes) == 1 else numbered(every, taken)
+    return one, numbered(f"{every}_other", taken), numbered(f"{every}_in_order", taken)
+
+
+def _in_order(
+    n: Node, s: Scatter, axes: tuple[str, ...], names: tuple[str, str, str]
+) -> Node | None:
+    """A scatter over positions along some axes in the order of their places; None where an array
+    would be read elsewhere that no kernel stores."""
+    lengths, (one, other, own) = [length(a) for a in axes], names
+
+    def at(terms: Iterable[Node], flat: Node) -> list[Node]:
+        to = dict(zip(axes, _unflattened(flat, lengths), strict=True))
+        return [x for x in (_moved(x, to) for x in terms) if x is not None]
+
+    here, there = (at(s.places.values(), position(a)) for a in (one, other))
+    if len(here) < len(s.places) or len(there) < len(s.places):
         return None
-    places, others, value = dict[str, Node](), list[Node](), n.args[0]
-    while value.op == "where" and value.args[2] is number(0.0):
-        for test in factors(value.args[0], by="and"):
-            onto, at = _place(test) or ("", test)
-            if onto in n.axes and onto not in places:
-                places[onto] = at
-            else:
-                others.append(test)
-        value = value.args[1]
-    value = where_all(others, value, 0.0)
-    found = union_axes(places.values())
-    axes = tuple(a for a in over(n) if a in found)
-    if not axes or not places.keys().isdisjoint((*value.axes, *found)):
+    ahead = _before([*there, position(other)], [*here, position(one)])
+    rank = along("sum", where_all([ahead], number(1), 0), (other,))
+    ordered = pointwise("equal", (rank, position(own)))
+    order = along("sum", where_all([ordered], position(one), 0), (one,))
+    moved = at((s.value, *s.places.values()), order)
+    if len(moved) <= len(s.places):
         return None
-    return _Scatter(n, axes, places, value)
-
-
-def _place(test: Node) -> tuple[str, Node] | None:
-    """The axis and the places on it that a test compares, where those are read from an input."""
-    if test.op == "equal":
-        for v, at in (test.args, test.args[::-1]):
-            if v.op == "index" and any(m.op == "input" for m in postorder([at])):
-                return v.axes[0], at
-    return None
-
-
-def _in_order(s: _Scatter, own: str, others: Mapping[str, str]) -> Node | None:
-    """The sum over positions in the order of their places; None where an array would be read
-    elsewhere that no kernel stores."""
-    lengths = [length(a) for a in s.axes]
-    flat = _flat([position(a) for a in s.axes], lengths)
-    here = [*s.places.values(), flat]
-    beside = {a: position(new) for a, new in others.items()}
-    there = [x for x in (_moved(x, beside) for x in here) if x is not None]
-    if len(there) < len(here):
-        return None
-    rank = _sum(_before(there, here), number(1), tuple(others.values()))
-    order = _sum(pointwise("equal", (rank, position(own))), flat, s.axes)
-
-    to = dict(zip(s.axes, _unflattened(order, lengths), strict=True))
-    value, *places = (_moved(x, to) for x in (s.value, *s.places.values()))
-    found = [x for x in places if x is not None]
-    if value is None or len(found) < len(places):
-        return None
+    value, *places = moved
     count, wanted = joined("mul", lengths), [position(v) for v in s.places]
-    first, end = (_searched(found, own, count, wanted, last) for last in ("less", "less_equal"))
+    first, end = (_searched(places, own, count, wanted, last) for last in ("less", "less_equal"))
     spec = Spec((own,), ((1,),), (), (), f"places({' '.join(s.places)})")
     seen = keys_node([Box((Interval(first, end),))], spec)
-    left = tuple(a for a in over(s.n) if a not in s.axes)
-    return along("sum", where_all([seen], value, 0.0), (own, *left), s.n.params[1:])
-
-
-def _flat(positions: Sequence[Node], lengths: Sequence[Node]) -> Node:
-    """Positions along axes as one along all of them, the last one fastest."""
-    found = positions[0]
-    for x, n in zip(positions[1:], lengths[1:], strict=True):
-        found = pointwise("add", (pointwise("mul", (found, n)), x))
-    return found
+    left = tuple(a for a in over(n) if a not in axes)
+    return along("sum", where_all([seen], value, 0.0), (own, *left), n.params[1:])
 
 
 def _unflattened(flat: Node, lengths: Sequence[Node]) -> list[Node]:
-    """The inverse of `_flat`."""
+    """A position along several axes as one along each, the last one fastest."""
     found = list[Node]()
     for n in reversed(lengths[1:]):
         found.insert(0, pointwise("mod", (flat, n)))
@@ -164,11 +111,6 @@ def _before(a: Sequence[Node], b: Sequence[Node], last: str = "less") -> Node:
         found = pointwise("and", (pointwise("equal", pair), found))
         found = pointwise("or", (pointwise("less", pair), found))
     return found
-
-
-def _sum(test: Node, x: Node, axes: tuple[str, ...]) -> Node:
-    """The sum of numbers where a test holds."""
-    return along("sum", where_all([test], x, 0), axes)
 
 
 def _searched(
@@ -190,7 +132,7 @@ def _moved(x: Node, to: Mapping[str, Node]) -> Node | None:
     None where that is no array in memory."""
     done: dict[Node, Node] = {}
     for n in postorder([x], {n for n in postorder([x]) if n.op not in POINTWISE}):
-        own = {a: p for a, p in to.items() if a in n.axes}
+        own = {a: p for a, p in to.items() if a in n.axes and p is not position(a)}
         arithmetic = n.op in POINTWISE or not own
         new = rebuilt(n, tuple(done[a] for a in n.args)) if own and arithmetic else n
         new = new if arithmetic else _read(n, own)

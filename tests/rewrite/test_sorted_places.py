@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Diagram, dict[str, int]]] = {
     ),
     "blocks": (
         gradient("v m d, t:int, t s m -> t s d", in_blocks),
-        {"v": 16, "m": 512, "d": 512, "t": 512, "s": 16},
+        {"v": 256, "m": 256, "d": 256, "t": 1024, "s": 8},
     ),
     "rows of rows": (
         gradient("v d, p:int, t:int -> t d", at_rows_of_rows),

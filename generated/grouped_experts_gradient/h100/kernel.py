@@ -9,15 +9,11 @@ grouped_experts_gradient:
       and in the most parts
   bound the search: after the work of 9,500 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 10,786 settings, no other orders, points or terms were
+  bound the search: after the work of 10,729 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 12,392 settings, no other orders, points or terms were
+  bound the search: after the work of 12,102 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 13,613 settings, no other orders, points or terms were
-      tried
-  bound the search: after the work of 15,011 settings, no other orders, points or terms were
-      tried
-  bound the search: after the work of 16,480 settings, no other orders, points or terms were
+  bound the search: after the work of 13,356 settings, no other orders, points or terms were
       tried
   refactor total: sum(where(minimum(maximum(P, 0), s - 1) == index(s), where(minimum(maximum(B,
       0), b - 1) == index(b), dO * G, 0), 0), over t k) = sum(where(places(s b), dO * G, 0),
@@ -25,87 +21,77 @@ grouped_experts_gradient:
   refactor dX: sum(where(minimum(maximum(I, 0), t - 1) == index(t), total3, 0), over b s) =
       sum(where(places(t), take(total3, b=sum(where(sum(where((minimum(maximum(I, 0), t - 1) <
       minimum(maximum(I, 0), t - 1)) | ((minimum(maximum(I, 0), t - 1) == minimum(maximum(I, 0),
-      t - 1)) & ((index(b_other) * s + index(s_other)) < (index(b) * s + index(s)))), 1, 0),
-      over b_other s_other) == index(b_s_in_order), index(b) * s + index(s), 0), over b s) // s,
-      s=sum(where(sum(where((minimum(maximum(I, 0), t - 1) < minimum(maximum(I, 0), t - 1)) |
-      ((minimum(maximum(I, 0), t - 1) == minimum(maximum(I, 0), t - 1)) & ((index(b_other) * s +
-      index(s_other)) < (index(b) * s + index(s)))), 1, 0), over b_other s_other) ==
-      index(b_s_in_order), index(b) * s + index(s), 0), over b s) % s), 0), over b_s_in_order)
+      t - 1)) & (index(b_s_other) < index(b_s))), 1, 0), over b_s_other) == index(b_s_in_order),
+      index(b_s), 0), over b_s) // s, s=sum(where(sum(where((minimum(maximum(I, 0), t - 1) <
+      minimum(maximum(I, 0), t - 1)) | ((minimum(maximum(I, 0), t - 1) == minimum(maximum(I, 0),
+      t - 1)) & (index(b_s_other) < index(b_s))), 1, 0), over b_s_other) == index(b_s_in_order),
+      index(b_s), 0), over b_s) % s), 0), over b_s_in_order)
   refactor dU: sum(where(minimum(maximum(E, 0), e - 1) == index(e), total5, 0), over b) =
       sum(where(places(e), take(total5, b=sum(where(sum(where((minimum(maximum(E, 0), e - 1) <
       minimum(maximum(E, 0), e - 1)) | ((minimum(maximum(E, 0), e - 1) == minimum(maximum(E, 0),
-      e - 1)) & (index(b_other2) < index(b))), 1, 0), over b_other2) == index(b_in_order),
+      e - 1)) & (index(b_other) < index(b))), 1, 0), over b_other) == index(b_in_order),
       index(b), 0), over b)), 0), over b_in_order)
   refactor dW: sum(where(minimum(maximum(E, 0), e - 1) == index(e), total7, 0), over b) =
       sum(where(places(e), take(total7, b=sum(where(sum(where((minimum(maximum(E, 0), e - 1) <
       minimum(maximum(E, 0), e - 1)) | ((minimum(maximum(E, 0), e - 1) == minimum(maximum(E, 0),
-      e - 1)) & (index(b_other3) < index(b))), 1, 0), over b_other3) == index(b_in_order2),
+      e - 1)) & (index(b_other2) < index(b))), 1, 0), over b_other2) == index(b_in_order2),
       index(b), 0), over b)), 0), over b_in_order2)
-  refactor sum: sum(where((minimum(maximum(I, 0), t - 1) < minimum(maximum(I, 0), t - 1)) |
-      ((minimum(maximum(I, 0), t - 1) == minimum(maximum(I, 0), t - 1)) & ((index(b_other) * s +
-      index(s_other)) < (index(b) * s + index(s)))), 1, 0), over b_other s_other) =
-      sum(sum(where((minimum(maximum(I, 0), t - 1) < minimum(maximum(I, 0), t - 1)) |
-      ((minimum(maximum(I, 0), t - 1) == minimum(maximum(I, 0), t - 1)) & ((index(b_other) * s +
-      index(s_other)) < (index(b) * s + index(s)))), 1, 0), over s_other), over b_other)
-  materialise total [b_other b s]
-  materialise total_2 [b s]
+  materialise total [b_s]
   materialise quotient [b_s_in_order]
   materialise rest [b_s_in_order]
   materialise smaller [b_s_in_order]
-  materialise chosen [t]
-  materialise chosen_2 [t]
-  materialise total_4 [t k]
+  materialise X_U [b s f] in fp32
+  materialise scaled [b s f] in fp32
+  materialise total_3 [t_k]
   materialise quotient_2 [t_k_in_order]
   materialise rest_2 [t_k_in_order]
   materialise smaller_2 [t_k_in_order]
   materialise smaller_3 [t_k_in_order]
-  materialise chosen_3 [s b]
-  materialise chosen_4 [s b]
-  materialise total_6 [s b n]
-  materialise total2 [s b f]
-  materialise total_8 [b_in_order]
+  materialise chosen [s b]
+  materialise chosen_2 [s b]
+  materialise total_5 [s b n]
+  materialise shifted [b s f]
+  materialise total3 [b s m]
+  materialise total_7 [b_in_order]
   materialise smaller_4 [b_in_order]
+  materialise chosen_3 [e]
+  materialise chosen_4 [e]
+  materialise total5 [b f m]
+  materialise total_9 [b_in_order2]
+  materialise smaller_5 [b_in_order2]
   materialise chosen_5 [e]
   materialise chosen_6 [e]
-  materialise total_10 [b_in_order2]
-  materialise smaller_5 [b_in_order2]
-  materialise chosen_7 [e]
-  materialise chosen_8 [e]
-  materialise X_U [b s f] in fp32
-  materialise shifted [b s f]
   materialise total7 [b n f]
   materialise Y [b s n]
-  materialise total3 [b s m]
-  materialise total5 [b f m]
+  materialise chosen_7 [t]
+  materialise chosen_8 [t]
 grouped_experts_gradient_total:
-  stream s_other
-  group b_other
-  group b
-  group s
-  tile b_other = 1
-  tile b = 4
-  tile s = 128
-  tile s_other = 32
-grouped_experts_gradient_total_2:
-  group b
-  group s
-  tile b = 1
-  tile s = 16
+  stream b_s_other
+  group b_s
+  tile b_s = 8
+  tile b_s_other = 2048
 grouped_experts_gradient_quotient_rest_smaller:
-  stream b
+  stream b_s
   group b_s_in_order
-  tile b_s_in_order = 4
-  tile b = 32
-grouped_experts_gradient_chosen_chosen_2_total_3:
-  stream t_other
-  group t
-  tile t = 8
-  tile t_other = 512
+  tile b_s_in_order = 16
+  tile b_s = 1024
+grouped_experts_gradient_X_U_scaled:
+  stream m
+  group b
+  group s
+  group f
+  tile b = 1
+  tile s = 128
+  tile f = 128
+  tile m = 64
+grouped_experts_gradient_total_2:
+  stream t_k_other
+  group t_k
+  tile t_k = 8
+  tile t_k_other = 2048
 grouped_experts_gradient_quotient_rest_smaller_smaller_2:
-  stream t
   group t_k_in_order
-  tile t_k_in_order = 16
-  tile t = 512
+  tile t_k_in_order = 4
 grouped_experts_gradient_chosen_chosen_2:
   group s
   group b
@@ -120,36 +106,54 @@ grouped_experts_gradient_total_3:
   tile b = 4
   tile n = 256
   tile t_k_in_order = 2
-grouped_experts_gradient_total2:
+grouped_experts_gradient_shifted:
   stream n
   group b
   group s
   group f
   tile b = 1
   tile s = 128
-  tile f = 128
+  tile f = 64
   tile n = 64
+grouped_experts_gradient_total3:
+  stream f
+  group b
+  group s
+  group m
+  tile b = 1
+  tile s = 128
+  tile m = 128
+  tile f = 64
 grouped_experts_gradient_total_7_smaller_4:
   group b_in_order
   tile b_in_order = 1
 grouped_experts_gradient_chosen_5_chosen_6:
   group e
   tile e = 16
+grouped_experts_gradient_total5:
+  stream s
+  group b
+  group f
+  group m
+  tile b = 1
+  tile f = 256
+  tile m = 64
+  tile s = 64
+grouped_experts_gradient_dU:
+  stream b_in_order
+  group e
+  group m
+  group f
+  tile e = 1
+  tile m = 8
+  tile f = 64
+  tile b_in_order = 8
 grouped_experts_gradient_total_9_smaller_5:
   group b_in_order2
   tile b_in_order2 = 1
 grouped_experts_gradient_chosen_7_chosen_8:
   group e
   tile e = 16
-grouped_experts_gradient_X_U_shifted:
-  stream m
-  group b
-  group s
-  group f
-  tile b = 1
-  tile s = 128
-  tile f = 128
-  tile m = 64
 grouped_experts_gradient_total7:
   group b
   group n
@@ -175,75 +179,42 @@ grouped_experts_gradient_Y:
   tile s = 64
   tile n = 256
   tile f = 16
-grouped_experts_gradient_dG:
+grouped_experts_gradient_chosen_chosen_2_2:
   group t
-  group k
-  tile t = 1
-  tile k = 1
-grouped_experts_gradient_total3:
-  stream f
-  group b
-  group s
-  group m
-  tile b = 1
-  tile s = 128
-  tile m = 128
-  tile f = 64
-grouped_experts_gradient_dX:
+  tile t = 128
+grouped_experts_gradient_dX_dG:
   stream b_s_in_order
   group t
-  group m
-  tile t = 2
-  tile m = 256
+  tile t = 1
   tile b_s_in_order = 4
-grouped_experts_gradient_total5:
-  stream s
-  group b
-  group f
-  group m
-  tile b = 1
-  tile f = 256
-  tile m = 64
-  tile s = 64
-grouped_experts_gradient_dU:
-  stream b_in_order
-  group e
-  group m
-  group f
-  tile e = 1
-  tile m = 8
-  tile f = 64
-  tile b_in_order = 8
 
 grouped_experts_gradient_total, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*b_other*s + b*b_other*s/g_b_other + b*b_other*s*s_other/(g_b*g_s)
-  M = g_b*g_b_other*g_s + g_b*g_s + g_b_other*s_s_other
-  bound = b*b_other*s + b*b_other*s*s_other/M + 2*b*b_other*s*sqrt(s_other)/sqrt(M)
-
-grouped_experts_gradient_total_2, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*b_other*s + b*s
-  M = b_other*g_b*g_s
-  bound = b*b_other*s + b*s
+  H = b_s*b_s_other/g_b_s + 2*b_s
+  M = 2*g_b_s + s_b_s_other
+  bound = 2*b_s + 2*b_s*b_s_other/M
 
 grouped_experts_gradient_quotient_rest_smaller, in values and axis sizes (g: group, s: chunk, M:
     memory):
-  H = b*b_s_in_order*s/g_b_s_in_order + 4*b_s_in_order
-  M = 4*g_b_s_in_order + s*s_b
-  bound = 4*b_s_in_order + 4*b*b_s_in_order*s/M
+  H = b_s*b_s_in_order/g_b_s_in_order + 4*b_s_in_order
+  M = 4*g_b_s_in_order + s_b_s
+  bound = 4*b_s_in_order + 4*b_s*b_s_in_order/M
 
-grouped_experts_gradient_chosen_chosen_2_total_3, in values and axis sizes (g: group, s: chunk,
-    M: memory):
-  H = 3*k*t + 62*t + 2*k_other*t*t_other/g_t + t/g_t
-  M = 3*g_t*k + 62*g_t + 2*k_other*s_t_other + 1
-  bound = 6*k*k_other*t*t_other/(M - 1) + 3*k*t + 3*k*t/(M - 1) + 124*k_other*t*t_other/(M - 1)
-      + 62*t + 62*t/(M - 1)
-  scale = (0 + 1073741824) <= (b * s)
+grouped_experts_gradient_X_U_scaled, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 2*b*f*s + b*f*m*s/g_s + b*f*m*s/g_f + b*f*s/g_f + b*f*s/(g_f*g_s)
+  M = 2*g_b*g_f*g_s + g_b*g_f*s_m + g_b*g_s*s_m + g_b*g_s + g_b
+  bound = 2*sqrt(2)*b*f*sqrt(m)*s*sqrt(M + m*(M - 1))/(M - 1) + b*f*m*s/(M - 1) + 2*b*f*s +
+      2*b*f*s/(M - 1)
+
+grouped_experts_gradient_total_2, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 3*t_k + 2*t_k*t_k_other/g_t_k
+  M = 3*g_t_k + 2*s_t_k_other
+  bound = 3*t_k + 6*t_k*t_k_other/M
 
 grouped_experts_gradient_quotient_rest_smaller_smaller_2, in values and axis sizes (g: group, s:
     chunk, M: memory):
-  H = 6*t_k_in_order + k*t*t_k_in_order/g_t_k_in_order
-  M = 6*g_t_k_in_order + k*s_t
-  bound = 6*t_k_in_order + 6*k*t*t_k_in_order/M
+  H = 6*t_k_in_order + t_k*t_k_in_order/g_t_k_in_order
+  M = Max(4*g_t_k_in_order, g_t_k_in_order*t_k + 2*g_t_k_in_order)
+  bound = 6*t_k_in_order + t_k**2*t_k_in_order/M + 2*t_k*t_k_in_order/M
 
 grouped_experts_gradient_chosen_chosen_2, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 122*b*s + 2*b*s/(g_b*g_s)
@@ -258,18 +229,22 @@ grouped_experts_gradient_total_3, in values and axis sizes (g: group, s: chunk, 
   bound = b*n*s + 2*sqrt(2)*b*n*s*sqrt(visited_t_k_in_order)*sqrt(M + 3*visited_t_k_in_order)/M
       + 5*b*n*s*visited_t_k_in_order/M
 
-grouped_experts_gradient_total2, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*f*s + b*f*n*s/g_s + b*f*n*s/g_f + b*f*s/(g_f*g_s)
-  M = g_b*g_f*g_s + g_b*g_f*s_n + g_b*g_s*s_n + g_b
-  bound = 2*b*f*n*s/sqrt(M - 1) + b*f*s + b*f*s/(M - 1)
+grouped_experts_gradient_shifted, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 3*b*f*s + b*f*n*s/g_s + b*f*n*s/g_f + b*f*s/(g_f*g_s)
+  M = 3*g_b*g_f*g_s + g_b*g_f*s_n + g_b*g_s*s_n + g_b
+  bound = 2*sqrt(3)*b*f*n*s/sqrt(M - 1) + 3*b*f*s + 3*b*f*s/(M - 1)
+
+grouped_experts_gradient_total3, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = b*f*m*s/g_s + b*f*m*s/g_m + b*m*s + b*m*s/(g_m*g_s)
+  M = g_b*g_m*g_s + g_b*g_m*s_f + g_b*g_s*s_f + g_b
+  bound = 2*b*f*m*s/sqrt(M - 1) + b*m*s + b*m*s/(M - 1)
 
 grouped_experts_gradient_total_7_smaller_4, in values and axis sizes (g: group, s: chunk, M:
     memory):
-  H = b*b_in_order/g_b_in_order + b_in_order*b_other2/g_b_in_order + 3*b_in_order
-  M = Max(3*b*b_other2 + g_b_in_order, b*g_b_in_order + g_b_in_order, b*b_other2 + b + b_other2
-      + g_b_in_order)
-  bound = b*b_in_order/(M - 3*b*b_other2) + b_in_order*b_other2/(M - 3*b*b_other2) +
-      3*b_in_order
+  H = b*b_in_order/g_b_in_order + b_in_order*b_other/g_b_in_order + 3*b_in_order
+  M = Max(3*b*b_other + g_b_in_order, b*g_b_in_order + g_b_in_order, b*b_other + b + b_other +
+      g_b_in_order)
+  bound = b*b_in_order/(M - 3*b*b_other) + b_in_order*b_other/(M - 3*b*b_other) + 3*b_in_order
 
 grouped_experts_gradient_chosen_5_chosen_6, in values and axis sizes (g: group, s: chunk, M:
     memory):
@@ -278,12 +253,24 @@ grouped_experts_gradient_chosen_5_chosen_6, in values and axis sizes (g: group, 
   bound = 62*e + 63*e/M
   scale = (0 + 1073741824) <= b
 
+grouped_experts_gradient_total5, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = b*f*m + b*f*m*s/g_m + b*f*m*s/g_f + b*f*m*s/(g_f*g_m)
+  M = g_b*g_f*g_m + g_b*g_f*s_s + g_b*g_m*s_s + g_b*s_s
+  bound = b*f*m + b*f*m*s/M + 2*b*f*m*s/sqrt(M)
+
+grouped_experts_gradient_dU, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = e*f*m + 2*e*f*m/(g_f*g_m) + e*f*m*visited_b_in_order/g_e +
+      e*f*m*visited_b_in_order/(g_e*g_f*g_m)
+  M = g_e*g_f*g_m + 2*g_e + g_f*g_m*s_b_in_order + s_b_in_order
+  bound = e*f*m + 2*sqrt(2)*e*f*m*sqrt(visited_b_in_order)*sqrt(M + visited_b_in_order)/M +
+      3*e*f*m*visited_b_in_order/M
+
 grouped_experts_gradient_total_9_smaller_5, in values and axis sizes (g: group, s: chunk, M:
     memory):
-  H = b*b_in_order2/g_b_in_order2 + b_in_order2*b_other3/g_b_in_order2 + 3*b_in_order2
-  M = Max(3*b*b_other3 + g_b_in_order2, b*g_b_in_order2 + g_b_in_order2, b*b_other3 + b +
-      b_other3 + g_b_in_order2)
-  bound = b*b_in_order2/(M - 3*b*b_other3) + b_in_order2*b_other3/(M - 3*b*b_other3) +
+  H = b*b_in_order2/g_b_in_order2 + b_in_order2*b_other2/g_b_in_order2 + 3*b_in_order2
+  M = Max(3*b*b_other2 + g_b_in_order2, b*g_b_in_order2 + g_b_in_order2, b*b_other2 + b +
+      b_other2 + g_b_in_order2)
+  bound = b*b_in_order2/(M - 3*b*b_other2) + b_in_order2*b_other2/(M - 3*b*b_other2) +
       3*b_in_order2
 
 grouped_experts_gradient_chosen_7_chosen_8, in values and axis sizes (g: group, s: chunk, M:
@@ -292,12 +279,6 @@ grouped_experts_gradient_chosen_7_chosen_8, in values and axis sizes (g: group, 
   M = 63*g_e
   bound = 62*e + 63*e/M
   scale = (0 + 1073741824) <= b
-
-grouped_experts_gradient_X_U_shifted, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 3*b*f*s + b*f*m*s/g_s + b*f*m*s/g_f + b*f*s/g_f + b*f*s/(g_f*g_s)
-  M = 3*g_b*g_f*g_s + g_b*g_f*s_m + g_b*g_s*s_m + g_b*g_s + g_b
-  bound = 2*sqrt(3)*b*f*sqrt(m)*s*sqrt(M + m*(M - 1))/(M - 1) + b*f*m*s/(M - 1) + 3*b*f*s +
-      3*b*f*s/(M - 1)
 
 grouped_experts_gradient_total7, in values and axis sizes (g: group, s: chunk, M: memory):
   H = b*f*n + b*f*n*s/g_n + b*f*n*s/g_f
@@ -316,33 +297,22 @@ grouped_experts_gradient_Y, in values and axis sizes (g: group, s: chunk, M: mem
   M = g_b*g_n*g_s + g_b*g_n*s_f + g_b*g_s*s_f + g_b
   bound = 2*b*f*n*s/sqrt(M - 1) + b*n*s + b*n*s/(M - 1)
 
-grouped_experts_gradient_dG, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = k*n*t + 3*k*t + k*n*t/g_k
-  M = Max(g_k*g_t, g_k*g_t*n + g_t*n)
-  bound = k*n**2*t/(M - n) + k*n*t + 3*k*t
+grouped_experts_gradient_chosen_chosen_2_2, in values and axis sizes (g: group, s: chunk, M:
+    memory):
+  H = 62*t + t/g_t
+  M = 63*g_t
+  bound = 62*t + 63*t/M
+  scale = (0 + 1073741824) <= (b * s)
 
-grouped_experts_gradient_total3, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*f*m*s/g_s + b*f*m*s/g_m + b*m*s + b*m*s/(g_m*g_s)
-  M = g_b*g_m*g_s + g_b*g_m*s_f + g_b*g_s*s_f + g_b
-  bound = 2*b*f*m*s/sqrt(M - 1) + b*m*s + b*m*s/(M - 1)
-
-grouped_experts_gradient_dX, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = m*t + m*t*visited_b_s_in_order/g_t + 2*m*t/g_m + 2*m*t*visited_b_s_in_order/(g_m*g_t)
-  M = g_m*g_t + g_m*s_b_s_in_order + 2*g_t + 2*s_b_s_in_order
-  bound = m*t + 2*sqrt(2)*m*t*sqrt(visited_b_s_in_order)*sqrt(M + 2*visited_b_s_in_order)/M +
-      4*m*t*visited_b_s_in_order/M
-
-grouped_experts_gradient_total5, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*f*m + b*f*m*s/g_m + b*f*m*s/g_f + b*f*m*s/(g_f*g_m)
-  M = g_b*g_f*g_m + g_b*g_f*s_s + g_b*g_m*s_s + g_b*s_s
-  bound = b*f*m + b*f*m*s/M + 2*b*f*m*s/sqrt(M)
-
-grouped_experts_gradient_dU, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = e*f*m + 2*e*f*m/(g_f*g_m) + e*f*m*visited_b_in_order/g_e +
-      e*f*m*visited_b_in_order/(g_e*g_f*g_m)
-  M = g_e*g_f*g_m + 2*g_e + g_f*g_m*s_b_in_order + s_b_in_order
-  bound = e*f*m + 2*sqrt(2)*e*f*m*sqrt(visited_b_in_order)*sqrt(M + visited_b_in_order)/M +
-      3*e*f*m*visited_b_in_order/M
+grouped_experts_gradient_dX_dG, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = k*n*t + 3*k*t + m*t + n*t + 2*t + m*t*visited_b_s_in_order/g_t +
+      2*t*visited_b_s_in_order/g_t
+  M = g_t*k*n + 3*g_t*k + g_t*m + g_t*n + 2*g_t + m*s_b_s_in_order + 2*s_b_s_in_order
+  bound = k*n*t + 3*k*t + m*t + n*t + 2*t + k*m*n*t*visited_b_s_in_order/M +
+      3*k*m*t*visited_b_s_in_order/M + 2*k*n*t*visited_b_s_in_order/M +
+      6*k*t*visited_b_s_in_order/M + m**2*t*visited_b_s_in_order/M +
+      m*n*t*visited_b_s_in_order/M + 4*m*t*visited_b_s_in_order/M + 2*n*t*visited_b_s_in_order/M
+      + 4*t*visited_b_s_in_order/M
 """
 
 import math
@@ -355,59 +325,46 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 @triton.jit
 def grouped_experts_gradient_total(
-    I, total, size_b, size_s, size_s_other, size_t, I_stride_b, I_stride_s, total_stride_b_other,
-    total_stride_b, total_stride_s, BLOCK_B: tl.constexpr, BLOCK_S: tl.constexpr,
-    BLOCK_S_OTHER: tl.constexpr, EVEN_B: tl.constexpr, EVEN_S: tl.constexpr,
-    EVEN_S_OTHER: tl.constexpr, STEP_S: tl.constexpr, WIDE: tl.constexpr,
+    I, total, size_b_s, size_b_s_other, size_s, size_t, size_b, I_stride_b, I_stride_s,
+    total_stride_b_s, BLOCK_B_S: tl.constexpr, BLOCK_B_S_OTHER: tl.constexpr,
+    EVEN_B_S: tl.constexpr, EVEN_B_S_OTHER: tl.constexpr, STEP_B_S: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_s = size_s // STEP_S * STEP_S
-    I_stride_b = I_stride_b // STEP_S * STEP_S
-    total_stride_b_other = total_stride_b_other // STEP_S * STEP_S
-    total_stride_b = total_stride_b // STEP_S * STEP_S
+    size_b_s = size_b_s // STEP_B_S * STEP_B_S
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    s_id = pid % tl.cdiv(size_s, BLOCK_S)
-    pid = pid // tl.cdiv(size_s, BLOCK_S)
-    b_id = pid % tl.cdiv(size_b, BLOCK_B)
-    pid = pid // tl.cdiv(size_b, BLOCK_B)
-    b_other = pid
-    b_s_lane = tl.arange(0, BLOCK_B * BLOCK_S)
-    b = b_id * BLOCK_B + b_s_lane // BLOCK_S
-    b_in = tl.full([BLOCK_B * BLOCK_S], True, tl.int1) if EVEN_B else b < size_b
-    s = s_id * BLOCK_S + b_s_lane % BLOCK_S
-    s_in = tl.full([BLOCK_B * BLOCK_S], True, tl.int1) if EVEN_S else s < size_s
-
-    # where its tensors start
-    I_base = I + b_other * I_stride_b
-    total_base = total + b_other * total_stride_b_other
+    b_s_id = pid
+    b_s = b_s_id * BLOCK_B_S + tl.arange(0, BLOCK_B_S)
+    b_s_in = tl.full([BLOCK_B_S], True, tl.int1) if EVEN_B_S else b_s < size_b_s
 
     # held by the group for the whole stream
-    I_tile = tl.load(I + b * I_stride_b + s * I_stride_s, mask=b_in & s_in, other=0)
+    I_b = tl.minimum(tl.maximum(b_s // size_s, 0), size_b - 1).to(INDEX)
+    I_s = tl.minimum(tl.maximum(b_s % size_s, 0), size_s - 1).to(INDEX)
+    I_tile = tl.load(I + I_b * I_stride_b + I_s * I_stride_s, mask=b_s_in, other=0)
     smaller = tl.minimum(tl.maximum(I_tile, 0), size_t - 1)
-    scaled = b_other * size_s
-    shifted = b * size_s + s
 
-    # stream s_other
-    total_acc = tl.zeros([BLOCK_B * BLOCK_S], tl.int32)
-    for s_other_start in tl.range(0, size_s_other, BLOCK_S_OTHER):
-        s_other = s_other_start + tl.arange(0, BLOCK_S_OTHER).to(INDEX)
-        s_other_in = (
-            tl.full([BLOCK_S_OTHER], True, tl.int1)
-            if EVEN_S_OTHER
-            else (s_other < size_s_other)
+    # stream b_s_other
+    total_acc = tl.zeros([BLOCK_B_S], tl.int32)
+    for b_s_other_start in tl.range(0, size_b_s_other, BLOCK_B_S_OTHER):
+        b_s_other = b_s_other_start + tl.arange(0, BLOCK_B_S_OTHER).to(INDEX)
+        b_s_other_in = (
+            tl.full([BLOCK_B_S_OTHER], True, tl.int1)
+            if EVEN_B_S_OTHER
+            else (b_s_other < size_b_s_other)
         )
-        I_tile_2 = tl.load(I_base + s_other * I_stride_s, mask=s_other_in, other=0)
+        I_b_2 = tl.minimum(tl.maximum(b_s_other // size_s, 0), size_b - 1).to(INDEX)
+        I_s_2 = tl.minimum(tl.maximum(b_s_other % size_s, 0), size_s - 1).to(INDEX)
+        I_tile_2 = tl.load(I + I_b_2 * I_stride_b + I_s_2 * I_stride_s, mask=b_s_other_in, other=0)
         smaller_2 = tl.minimum(tl.maximum(I_tile_2, 0), size_t - 1)
         chosen_in = tl.where(
-            s_other_in[None, :],
+            b_s_other_in[None, :],
             tl.where(
                 (smaller_2[None, :] < smaller[:, None])
-                | (smaller_2[None, :] == smaller[:, None])
-                & ((scaled + s_other)[None, :] < tl.multiple_of(shifted, [1])[:, None]),
+                | (smaller_2[None, :] == smaller[:, None]) & (b_s_other[None, :] < b_s[:, None]),
                 1,
                 0,
             ),
@@ -417,43 +374,7 @@ def grouped_experts_gradient_total(
         total_acc = (total_acc + total_2).to(tl.int32)
 
     # tail
-    tl.store(total_base + b * total_stride_b + s * total_stride_s, total_acc, mask=b_in & s_in)
-
-
-@triton.jit
-def grouped_experts_gradient_total_2(
-    total, total_2, size_s, size_b_other, total_stride_b_other, total_stride_b, total_stride_s,
-    total_2_stride_b, total_2_stride_s, BLOCK_S: tl.constexpr, BLOCK_B_OTHER: tl.constexpr,
-    EVEN_S: tl.constexpr, EVEN_B_OTHER: tl.constexpr, STEP_S: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_s = size_s // STEP_S * STEP_S
-    total_stride_b_other = total_stride_b_other // STEP_S * STEP_S
-    total_stride_b = total_stride_b // STEP_S * STEP_S
-    total_2_stride_b = total_2_stride_b // STEP_S * STEP_S
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    s_id = pid % tl.cdiv(size_s, BLOCK_S)
-    pid = pid // tl.cdiv(size_s, BLOCK_S)
-    b = pid
-    b_other = tl.arange(0, BLOCK_B_OTHER).to(INDEX)
-    b_other_in = tl.full([BLOCK_B_OTHER], True, tl.int1) if EVEN_B_OTHER else b_other < size_b_other
-    s = s_id * BLOCK_S + tl.arange(0, BLOCK_S)
-    s_in = tl.full([BLOCK_S], True, tl.int1) if EVEN_S else s < size_s
-
-    # where its tensors start
-    total_base = total + b * total_stride_b
-    total_2_base = total_2 + b * total_2_stride_b
-    total_tile = tl.load(
-        total_base + b_other[:, None] * total_stride_b_other + s[None, :] * total_stride_s,
-        mask=b_other_in[:, None] & s_in[None, :],
-        other=0,
-    )
-    total_2_2 = tl.sum(total_tile, axis=0)
-    tl.store(total_2_base + s * total_2_stride_s, total_2_2, mask=s_in)
+    tl.store(total + b_s * total_stride_b_s, total_acc, mask=b_s_in)
 
 
 @triton.jit
@@ -471,17 +392,17 @@ def remainder(a, b):
 
 @triton.jit
 def grouped_experts_gradient_quotient_rest_smaller(
-    total, I, quotient, rest, smaller, size_b_s_in_order, size_b, size_s, size_t, total_stride_b,
-    total_stride_s, I_stride_b, I_stride_s, quotient_stride_b_s_in_order, rest_stride_b_s_in_order,
-    smaller_stride_b_s_in_order, BLOCK_B_S_IN_ORDER: tl.constexpr, BLOCK_B: tl.constexpr,
-    BLOCK_S: tl.constexpr, EVEN_B_S_IN_ORDER: tl.constexpr, EVEN_B: tl.constexpr,
-    EVEN_S: tl.constexpr, STEP_S: tl.constexpr, WIDE: tl.constexpr,
+    total, I, quotient, rest, smaller, size_b_s_in_order, size_b_s, size_s, size_t, size_b,
+    total_stride_b_s, I_stride_b, I_stride_s, quotient_stride_b_s_in_order,
+    rest_stride_b_s_in_order, smaller_stride_b_s_in_order, BLOCK_B_S_IN_ORDER: tl.constexpr,
+    BLOCK_B_S: tl.constexpr, EVEN_B_S_IN_ORDER: tl.constexpr, EVEN_B_S: tl.constexpr,
+    STEP_B_S: tl.constexpr, STEP_B_S_IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_s = size_s // STEP_S * STEP_S
-    total_stride_b = total_stride_b // STEP_S * STEP_S
+    size_b_s = size_b_s // STEP_B_S * STEP_B_S
+    size_b_s_in_order = size_b_s_in_order // STEP_B_S_IN_ORDER * STEP_B_S_IN_ORDER
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
@@ -492,30 +413,19 @@ def grouped_experts_gradient_quotient_rest_smaller(
         if EVEN_B_S_IN_ORDER
         else (b_s_in_order < size_b_s_in_order)
     )
-    s = tl.arange(0, BLOCK_S).to(INDEX)
-    s_in = tl.full([BLOCK_S], True, tl.int1) if EVEN_S else s < size_s
 
-    # stream b
+    # stream b_s
     sum = tl.zeros([BLOCK_B_S_IN_ORDER], tl.int32)
-    for b_start in tl.range(0, size_b, BLOCK_B):
-        b = b_start + tl.arange(0, BLOCK_B).to(INDEX)
-        b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
-        total_tile = tl.load(
-            total + b[:, None] * total_stride_b + s[None, :] * total_stride_s,
-            mask=b_in[:, None] & s_in[None, :],
-            other=0,
-        )
+    for b_s_start in tl.range(0, size_b_s, BLOCK_B_S):
+        b_s = b_s_start + tl.arange(0, BLOCK_B_S).to(INDEX)
+        b_s_in = tl.full([BLOCK_B_S], True, tl.int1) if EVEN_B_S else b_s < size_b_s
+        total_tile = tl.load(total + b_s * total_stride_b_s, mask=b_s_in, other=0)
         chosen_in = tl.where(
-            b_in[None, :, None],
-            tl.where(
-                total_tile[None, :, :] == b_s_in_order[:, None, None],
-                ((b * size_s)[:, None] + s[None, :])[None, :, :],
-                0,
-            ),
+            b_s_in[None, :],
+            tl.where(total_tile[None, :] == b_s_in_order[:, None], b_s[None, :], 0),
             0,
         )
-        mask_in = tl.where(s_in[None, None, :], chosen_in, 0)
-        total_2 = tl.sum(tl.sum(mask_in, axis=2), axis=1)
+        total_2 = tl.sum(chosen_in, axis=1)
         sum = (sum + total_2).to(tl.int32)
 
     # tail
@@ -538,922 +448,150 @@ def grouped_experts_gradient_quotient_rest_smaller(
 
 
 @triton.jit
-def grouped_experts_gradient_chosen_chosen_2_total_3(
-    P, B, smaller, chosen, chosen_2, total_3, scale, size_t, size_t_other, size_k_other, size_k,
-    size_s, size_b, size_b_s_in_order, P_stride_t, P_stride_k, B_stride_t, B_stride_k,
-    smaller_stride_b_s_in_order, chosen_stride_t, chosen_2_stride_t, total_3_stride_t,
-    total_3_stride_k, BLOCK_T: tl.constexpr, BLOCK_T_OTHER: tl.constexpr,
-    BLOCK_K_OTHER: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_T: tl.constexpr,
-    EVEN_T_OTHER: tl.constexpr, EVEN_K_OTHER: tl.constexpr, EVEN_K: tl.constexpr,
-    STEP_K: tl.constexpr, WIDE: tl.constexpr,
+def grouped_experts_gradient_X_U_scaled(
+    X, I, U, E, X_U, scaled, size_s, size_f, size_m, size_t, size_e, X_stride_t, X_stride_m,
+    I_stride_b, I_stride_s, U_stride_e, U_stride_m, U_stride_f, E_stride_b, X_U_stride_b,
+    X_U_stride_s, X_U_stride_f, scaled_stride_b, scaled_stride_s, scaled_stride_f,
+    BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_M: tl.constexpr, EVEN_S: tl.constexpr,
+    EVEN_F: tl.constexpr, EVEN_M: tl.constexpr, STEP_M: tl.constexpr, STEP_F: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_k = size_k // STEP_K * STEP_K
-    P_stride_t = P_stride_t // STEP_K * STEP_K
-    B_stride_t = B_stride_t // STEP_K * STEP_K
-    total_3_stride_t = total_3_stride_t // STEP_K * STEP_K
+    size_m = size_m // STEP_M * STEP_M
+    X_stride_t = X_stride_t // STEP_M * STEP_M
+    size_f = size_f // STEP_F * STEP_F
+    U_stride_e = U_stride_e // STEP_F * STEP_F
+    U_stride_m = U_stride_m // STEP_F * STEP_F
+    X_U_stride_b = X_U_stride_b // STEP_F * STEP_F
+    X_U_stride_s = X_U_stride_s // STEP_F * STEP_F
+    scaled_stride_b = scaled_stride_b // STEP_F * STEP_F
+    scaled_stride_s = scaled_stride_s // STEP_F * STEP_F
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    t_id = pid
-    t = t_id * BLOCK_T + tl.arange(0, BLOCK_T)
-    t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
-    k_other = tl.arange(0, BLOCK_K_OTHER).to(INDEX)
-    k_other_in = tl.full([BLOCK_K_OTHER], True, tl.int1) if EVEN_K_OTHER else k_other < size_k_other
-    k = tl.arange(0, BLOCK_K).to(INDEX)
-    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+    f_id = pid % tl.cdiv(size_f, BLOCK_F)
+    pid = pid // tl.cdiv(size_f, BLOCK_F)
+    s_id = pid % tl.cdiv(size_s, BLOCK_S)
+    pid = pid // tl.cdiv(size_s, BLOCK_S)
+    b = pid
+    s = s_id * BLOCK_S + tl.arange(0, BLOCK_S)
+    s_in = tl.full([BLOCK_S], True, tl.int1) if EVEN_S else s < size_s
+    f = f_id * BLOCK_F + tl.arange(0, BLOCK_F)
+    f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
+
+    # where its tensors start
+    I_base = I + b * I_stride_b
+    E_base = E + b * E_stride_b
+    X_U_base = X_U + b * X_U_stride_b
+    scaled_base = scaled + b * scaled_stride_b
 
     # held by the group for the whole stream
-    P_tile = tl.load(
-        P + t[:, None] * P_stride_t + k[None, :] * P_stride_k,
-        mask=t_in[:, None] & k_in[None, :],
-        other=0,
-    )
-    smaller_2 = tl.minimum(tl.maximum(P_tile, 0), size_s - 1)
-    B_tile = tl.load(
-        B + t[:, None] * B_stride_t + k[None, :] * B_stride_k,
-        mask=t_in[:, None] & k_in[None, :],
-        other=0,
-    )
-    smaller_3 = tl.minimum(tl.maximum(B_tile, 0), size_b - 1)
-    shifted = (t * size_k)[:, None] + k[None, :]
+    I_tile = tl.load(I_base + s * I_stride_s, mask=s_in, other=0)
+    E_tile = tl.load(E_base)
 
-    # stream t_other
-    total_3_acc = tl.zeros([BLOCK_T, BLOCK_K], tl.int32)
-    for t_other_start in tl.range(0, size_t_other, BLOCK_T_OTHER):
-        t_other = t_other_start + tl.arange(0, BLOCK_T_OTHER).to(INDEX)
-        t_other_in = (
-            tl.full([BLOCK_T_OTHER], True, tl.int1)
-            if EVEN_T_OTHER
-            else (t_other < size_t_other)
+    # stream m
+    X_U_acc = tl.zeros([BLOCK_S, BLOCK_F], tl.float32)
+    for m_start in tl.range(0, size_m, BLOCK_M):
+        m = m_start + tl.arange(0, BLOCK_M).to(INDEX)
+        m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
+        X_t = tl.minimum(tl.maximum(I_tile[:, None], 0), size_t - 1).to(INDEX)
+        X_tile = tl.load(
+            X + X_t * X_stride_t + m[None, :] * X_stride_m,
+            mask=s_in[:, None] & m_in[None, :],
+            other=0.0,
         )
-        P_tile_2 = tl.load(
-            P + t_other[:, None] * P_stride_t + k_other[None, :] * P_stride_k,
-            mask=t_other_in[:, None] & k_other_in[None, :],
-            other=0,
+        U_e = tl.minimum(tl.maximum(E_tile, 0), size_e - 1).to(INDEX)
+        U_tile = tl.load(
+            U + U_e * U_stride_e + m[:, None] * U_stride_m + f[None, :] * U_stride_f,
+            mask=m_in[:, None] & f_in[None, :],
+            other=0.0,
         )
-        smaller_4 = tl.minimum(tl.maximum(P_tile_2, 0), size_s - 1)
-        B_tile_2 = tl.load(
-            B + t_other[:, None] * B_stride_t + k_other[None, :] * B_stride_k,
-            mask=t_other_in[:, None] & k_other_in[None, :],
-            other=0,
+        X_U_acc = tl.dot(X_tile, U_tile, X_U_acc, input_precision='ieee')
+
+    # tail
+    tl.store(
+        X_U_base + s[:, None] * X_U_stride_s + f[None, :] * X_U_stride_f,
+        X_U_acc,
+        mask=s_in[:, None] & f_in[None, :],
+    )
+    tl.store(
+        scaled_base + s[:, None] * scaled_stride_s + f[None, :] * scaled_stride_f,
+        -0.5 * (X_U_acc * X_U_acc),
+        mask=s_in[:, None] & f_in[None, :],
+    )
+
+
+@triton.jit
+def grouped_experts_gradient_total_2(
+    P, B, total, size_t_k, size_t_k_other, size_k, size_s, size_b, size_t, P_stride_t, P_stride_k,
+    B_stride_t, B_stride_k, total_stride_t_k, BLOCK_T_K: tl.constexpr,
+    BLOCK_T_K_OTHER: tl.constexpr, EVEN_T_K: tl.constexpr, EVEN_T_K_OTHER: tl.constexpr,
+    STEP_T_K: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_t_k = size_t_k // STEP_T_K * STEP_T_K
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    t_k_id = pid
+    t_k = t_k_id * BLOCK_T_K + tl.arange(0, BLOCK_T_K)
+    t_k_in = tl.full([BLOCK_T_K], True, tl.int1) if EVEN_T_K else t_k < size_t_k
+
+    # held by the group for the whole stream
+    quotient = t_k // size_k
+    P_t = tl.minimum(tl.maximum(quotient, 0), size_t - 1).to(INDEX)
+    rest = t_k % size_k
+    P_k = tl.minimum(tl.maximum(rest, 0), size_k - 1).to(INDEX)
+    P_tile = tl.load(P + P_t * P_stride_t + P_k * P_stride_k, mask=t_k_in, other=0)
+    smaller = tl.minimum(tl.maximum(P_tile, 0), size_s - 1)
+    B_t = tl.minimum(tl.maximum(quotient, 0), size_t - 1).to(INDEX)
+    B_k = tl.minimum(tl.maximum(rest, 0), size_k - 1).to(INDEX)
+    B_tile = tl.load(B + B_t * B_stride_t + B_k * B_stride_k, mask=t_k_in, other=0)
+    smaller_2 = tl.minimum(tl.maximum(B_tile, 0), size_b - 1)
+
+    # stream t_k_other
+    total_acc = tl.zeros([BLOCK_T_K], tl.int32)
+    for t_k_other_start in tl.range(0, size_t_k_other, BLOCK_T_K_OTHER):
+        t_k_other = t_k_other_start + tl.arange(0, BLOCK_T_K_OTHER).to(INDEX)
+        t_k_other_in = (
+            tl.full([BLOCK_T_K_OTHER], True, tl.int1)
+            if EVEN_T_K_OTHER
+            else (t_k_other < size_t_k_other)
         )
-        smaller_5 = tl.minimum(tl.maximum(B_tile_2, 0), size_b - 1)
+        quotient_2 = t_k_other // size_k
+        P_t_2 = tl.minimum(tl.maximum(quotient_2, 0), size_t - 1).to(INDEX)
+        rest_2 = t_k_other % size_k
+        P_k_2 = tl.minimum(tl.maximum(rest_2, 0), size_k - 1).to(INDEX)
+        P_tile_2 = tl.load(P + P_t_2 * P_stride_t + P_k_2 * P_stride_k, mask=t_k_other_in, other=0)
+        smaller_3 = tl.minimum(tl.maximum(P_tile_2, 0), size_s - 1)
+        B_t_2 = tl.minimum(tl.maximum(quotient_2, 0), size_t - 1).to(INDEX)
+        B_k_2 = tl.minimum(tl.maximum(rest_2, 0), size_k - 1).to(INDEX)
+        B_tile_2 = tl.load(B + B_t_2 * B_stride_t + B_k_2 * B_stride_k, mask=t_k_other_in, other=0)
+        smaller_4 = tl.minimum(tl.maximum(B_tile_2, 0), size_b - 1)
         chosen_in = tl.where(
-            t_other_in[None, :, None, None],
+            t_k_other_in[None, :],
             tl.where(
-                (smaller_4[None, :, :, None] < smaller_2[:, None, None, :])
-                | (smaller_4[None, :, :, None] == smaller_2[:, None, None, :])
+                (smaller_3[None, :] < smaller[:, None])
+                | (smaller_3[None, :] == smaller[:, None])
                 & (
-                    (smaller_5[None, :, :, None] < smaller_3[:, None, None, :])
-                    | (smaller_5[None, :, :, None] == smaller_3[:, None, None, :])
-                    & (
-                        ((t_other * size_k)[:, None] + k_other[None, :])[None, :, :, None]
-                        < shifted[:, None, None, :]
-                    )
+                    (smaller_4[None, :] < smaller_2[:, None])
+                    | (smaller_4[None, :] == smaller_2[:, None])
+                    & (t_k_other[None, :] < t_k[:, None])
                 ),
                 1,
                 0,
             ),
             0,
         )
-        mask_in = tl.where(k_other_in[None, None, :, None], chosen_in, 0)
-        total = tl.sum(tl.sum(mask_in, axis=2), axis=1)
-        total_3_acc = (total_3_acc + total).to(tl.int32)
+        total_2 = tl.sum(chosen_in, axis=1)
+        total_acc = (total_acc + total_2).to(tl.int32)
 
     # tail
-    smaller_b_s_in_order = tl.minimum(tl.maximum(0 + 1073741824 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile = tl.load(smaller + smaller_b_s_in_order * smaller_stride_b_s_in_order)
-    chosen_3 = tl.where(scale & (smaller_tile < t), 0 + 1073741824, 0)
-    shifted_2 = chosen_3 + 536870912
-    smaller_b_s_in_order_2 = tl.minimum(tl.maximum(shifted_2 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_2 = tl.load(
-        smaller + smaller_b_s_in_order_2 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_4 = tl.where((shifted_2 <= size_b * size_s) & (smaller_tile_2 < t), shifted_2, chosen_3)
-    shifted_3 = chosen_4 + 268435456
-    smaller_b_s_in_order_3 = tl.minimum(tl.maximum(shifted_3 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_3 = tl.load(
-        smaller + smaller_b_s_in_order_3 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_5 = tl.where(
-        (tl.multiple_of(shifted_3, [1]) <= size_b * size_s) & (smaller_tile_3 < t),
-        shifted_3,
-        chosen_4,
-    )
-    shifted_4 = chosen_5 + 134217728
-    smaller_b_s_in_order_4 = tl.minimum(tl.maximum(shifted_4 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_4 = tl.load(
-        smaller + smaller_b_s_in_order_4 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_6 = tl.where(
-        (tl.multiple_of(shifted_4, [1]) <= size_b * size_s) & (smaller_tile_4 < t),
-        shifted_4,
-        chosen_5,
-    )
-    shifted_5 = chosen_6 + 67108864
-    smaller_b_s_in_order_5 = tl.minimum(tl.maximum(shifted_5 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_5 = tl.load(
-        smaller + smaller_b_s_in_order_5 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_7 = tl.where(
-        (tl.multiple_of(shifted_5, [1]) <= size_b * size_s) & (smaller_tile_5 < t),
-        shifted_5,
-        chosen_6,
-    )
-    shifted_6 = chosen_7 + 33554432
-    test = tl.multiple_of(shifted_6, [1]) <= size_b * size_s
-    difference = shifted_6 - 1
-    smaller_b_s_in_order_6 = tl.minimum(tl.maximum(difference, 0), size_b_s_in_order - 1).to(INDEX)
-    smaller_tile_6 = tl.load(
-        smaller + smaller_b_s_in_order_6 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_8 = tl.where(test & (smaller_tile_6 < t), shifted_6, chosen_7)
-    shifted_7 = chosen_8 + 16777216
-    smaller_b_s_in_order_7 = tl.minimum(tl.maximum(shifted_7 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_7 = tl.load(
-        smaller + smaller_b_s_in_order_7 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_9 = tl.where(
-        (tl.multiple_of(shifted_7, [1]) <= size_b * size_s) & (smaller_tile_7 < t),
-        shifted_7,
-        chosen_8,
-    )
-    shifted_8 = chosen_9 + 8388608
-    smaller_b_s_in_order_8 = tl.minimum(tl.maximum(shifted_8 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_8 = tl.load(
-        smaller + smaller_b_s_in_order_8 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_10 = tl.where(
-        (tl.multiple_of(shifted_8, [1]) <= size_b * size_s) & (smaller_tile_8 < t),
-        shifted_8,
-        chosen_9,
-    )
-    shifted_9 = chosen_10 + 4194304
-    smaller_b_s_in_order_9 = tl.minimum(tl.maximum(shifted_9 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_9 = tl.load(
-        smaller + smaller_b_s_in_order_9 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_11 = tl.where(
-        (tl.multiple_of(shifted_9, [1]) <= size_b * size_s) & (smaller_tile_9 < t),
-        shifted_9,
-        chosen_10,
-    )
-    shifted_10 = chosen_11 + 2097152
-    smaller_b_s_in_order_10 = tl.minimum(tl.maximum(shifted_10 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_10 = tl.load(
-        smaller + smaller_b_s_in_order_10 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_12 = tl.where(
-        (tl.multiple_of(shifted_10, [1]) <= size_b * size_s) & (smaller_tile_10 < t),
-        shifted_10,
-        chosen_11,
-    )
-    shifted_11 = chosen_12 + 1048576
-    smaller_b_s_in_order_11 = tl.minimum(tl.maximum(shifted_11 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_11 = tl.load(
-        smaller + smaller_b_s_in_order_11 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_13 = tl.where(
-        (tl.multiple_of(shifted_11, [1]) <= size_b * size_s) & (smaller_tile_11 < t),
-        shifted_11,
-        chosen_12,
-    )
-    shifted_12 = chosen_13 + 524288
-    test_2 = tl.multiple_of(shifted_12, [1]) <= size_b * size_s
-    difference_2 = shifted_12 - 1
-    smaller_b_s_in_order_12 = tl.minimum(tl.maximum(difference_2, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_12 = tl.load(
-        smaller + smaller_b_s_in_order_12 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_14 = tl.where(test_2 & (smaller_tile_12 < t), shifted_12, chosen_13)
-    shifted_13 = chosen_14 + 262144
-    smaller_b_s_in_order_13 = tl.minimum(tl.maximum(shifted_13 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_13 = tl.load(
-        smaller + smaller_b_s_in_order_13 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_15 = tl.where(
-        (tl.multiple_of(shifted_13, [1]) <= size_b * size_s) & (smaller_tile_13 < t),
-        shifted_13,
-        chosen_14,
-    )
-    shifted_14 = chosen_15 + 131072
-    smaller_b_s_in_order_14 = tl.minimum(tl.maximum(shifted_14 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_14 = tl.load(
-        smaller + smaller_b_s_in_order_14 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_16 = tl.where(
-        (tl.multiple_of(shifted_14, [1]) <= size_b * size_s) & (smaller_tile_14 < t),
-        shifted_14,
-        chosen_15,
-    )
-    shifted_15 = chosen_16 + 65536
-    smaller_b_s_in_order_15 = tl.minimum(tl.maximum(shifted_15 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_15 = tl.load(
-        smaller + smaller_b_s_in_order_15 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_17 = tl.where(
-        (tl.multiple_of(shifted_15, [1]) <= size_b * size_s) & (smaller_tile_15 < t),
-        shifted_15,
-        chosen_16,
-    )
-    shifted_16 = chosen_17 + 32768
-    smaller_b_s_in_order_16 = tl.minimum(tl.maximum(shifted_16 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_16 = tl.load(
-        smaller + smaller_b_s_in_order_16 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_18 = tl.where(
-        (tl.multiple_of(shifted_16, [1]) <= size_b * size_s) & (smaller_tile_16 < t),
-        shifted_16,
-        chosen_17,
-    )
-    shifted_17 = chosen_18 + 16384
-    smaller_b_s_in_order_17 = tl.minimum(tl.maximum(shifted_17 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_17 = tl.load(
-        smaller + smaller_b_s_in_order_17 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_19 = tl.where(
-        (tl.multiple_of(shifted_17, [1]) <= size_b * size_s) & (smaller_tile_17 < t),
-        shifted_17,
-        chosen_18,
-    )
-    shifted_18 = chosen_19 + 8192
-    test_3 = tl.multiple_of(shifted_18, [1]) <= size_b * size_s
-    difference_3 = shifted_18 - 1
-    smaller_b_s_in_order_18 = tl.minimum(tl.maximum(difference_3, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_18 = tl.load(
-        smaller + smaller_b_s_in_order_18 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_20 = tl.where(test_3 & (smaller_tile_18 < t), shifted_18, chosen_19)
-    shifted_19 = chosen_20 + 4096
-    smaller_b_s_in_order_19 = tl.minimum(tl.maximum(shifted_19 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_19 = tl.load(
-        smaller + smaller_b_s_in_order_19 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_21 = tl.where(
-        (tl.multiple_of(shifted_19, [1]) <= size_b * size_s) & (smaller_tile_19 < t),
-        shifted_19,
-        chosen_20,
-    )
-    shifted_20 = chosen_21 + 2048
-    smaller_b_s_in_order_20 = tl.minimum(tl.maximum(shifted_20 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_20 = tl.load(
-        smaller + smaller_b_s_in_order_20 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_22 = tl.where(
-        (tl.multiple_of(shifted_20, [1]) <= size_b * size_s) & (smaller_tile_20 < t),
-        shifted_20,
-        chosen_21,
-    )
-    shifted_21 = chosen_22 + 1024
-    smaller_b_s_in_order_21 = tl.minimum(tl.maximum(shifted_21 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_21 = tl.load(
-        smaller + smaller_b_s_in_order_21 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_23 = tl.where(
-        (tl.multiple_of(shifted_21, [1]) <= size_b * size_s) & (smaller_tile_21 < t),
-        shifted_21,
-        chosen_22,
-    )
-    shifted_22 = chosen_23 + 512
-    smaller_b_s_in_order_22 = tl.minimum(tl.maximum(shifted_22 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_22 = tl.load(
-        smaller + smaller_b_s_in_order_22 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_24 = tl.where(
-        (tl.multiple_of(shifted_22, [1]) <= size_b * size_s) & (smaller_tile_22 < t),
-        shifted_22,
-        chosen_23,
-    )
-    shifted_23 = chosen_24 + 256
-    smaller_b_s_in_order_23 = tl.minimum(tl.maximum(shifted_23 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_23 = tl.load(
-        smaller + smaller_b_s_in_order_23 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_25 = tl.where(
-        (tl.multiple_of(shifted_23, [1]) <= size_b * size_s) & (smaller_tile_23 < t),
-        shifted_23,
-        chosen_24,
-    )
-    shifted_24 = chosen_25 + 128
-    test_4 = tl.multiple_of(shifted_24, [1]) <= size_b * size_s
-    difference_4 = shifted_24 - 1
-    smaller_b_s_in_order_24 = tl.minimum(tl.maximum(difference_4, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_24 = tl.load(
-        smaller + smaller_b_s_in_order_24 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_26 = tl.where(test_4 & (smaller_tile_24 < t), shifted_24, chosen_25)
-    shifted_25 = chosen_26 + 64
-    smaller_b_s_in_order_25 = tl.minimum(tl.maximum(shifted_25 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_25 = tl.load(
-        smaller + smaller_b_s_in_order_25 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_27 = tl.where(
-        (tl.multiple_of(shifted_25, [1]) <= size_b * size_s) & (smaller_tile_25 < t),
-        shifted_25,
-        chosen_26,
-    )
-    shifted_26 = chosen_27 + 32
-    smaller_b_s_in_order_26 = tl.minimum(tl.maximum(shifted_26 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_26 = tl.load(
-        smaller + smaller_b_s_in_order_26 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_28 = tl.where(
-        (tl.multiple_of(shifted_26, [1]) <= size_b * size_s) & (smaller_tile_26 < t),
-        shifted_26,
-        chosen_27,
-    )
-    shifted_27 = chosen_28 + 16
-    smaller_b_s_in_order_27 = tl.minimum(tl.maximum(shifted_27 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_27 = tl.load(
-        smaller + smaller_b_s_in_order_27 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_29 = tl.where(
-        (tl.multiple_of(shifted_27, [1]) <= size_b * size_s) & (smaller_tile_27 < t),
-        shifted_27,
-        chosen_28,
-    )
-    shifted_28 = chosen_29 + 8
-    smaller_b_s_in_order_28 = tl.minimum(tl.maximum(shifted_28 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_28 = tl.load(
-        smaller + smaller_b_s_in_order_28 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_30 = tl.where(
-        (tl.multiple_of(shifted_28, [1]) <= size_b * size_s) & (smaller_tile_28 < t),
-        shifted_28,
-        chosen_29,
-    )
-    shifted_29 = chosen_30 + 4
-    smaller_b_s_in_order_29 = tl.minimum(tl.maximum(shifted_29 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_29 = tl.load(
-        smaller + smaller_b_s_in_order_29 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_31 = tl.where(
-        (tl.multiple_of(shifted_29, [1]) <= size_b * size_s) & (smaller_tile_29 < t),
-        shifted_29,
-        chosen_30,
-    )
-    shifted_30 = chosen_31 + 2
-    test_5 = tl.multiple_of(shifted_30, [1]) <= size_b * size_s
-    difference_5 = shifted_30 - 1
-    smaller_b_s_in_order_30 = tl.minimum(tl.maximum(difference_5, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_30 = tl.load(
-        smaller + smaller_b_s_in_order_30 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_32 = tl.where(test_5 & (smaller_tile_30 < t), shifted_30, chosen_31)
-    shifted_31 = chosen_32 + 1
-    smaller_b_s_in_order_31 = tl.minimum(tl.maximum(shifted_31 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_31 = tl.load(
-        smaller + smaller_b_s_in_order_31 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_33 = tl.where(
-        (tl.multiple_of(shifted_31, [1]) <= size_b * size_s) & (smaller_tile_31 < t),
-        shifted_31,
-        chosen_32,
-    )
-    tl.store(chosen + t * chosen_stride_t, chosen_33, mask=t_in)
-    chosen_34 = tl.where(scale & (smaller_tile <= t), 0 + 1073741824, 0)
-    shifted_32 = chosen_34 + 536870912
-    smaller_b_s_in_order_32 = tl.minimum(tl.maximum(shifted_32 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_32 = tl.load(
-        smaller + smaller_b_s_in_order_32 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_35 = tl.where(
-        (shifted_32 <= size_b * size_s) & (smaller_tile_32 <= t),
-        shifted_32,
-        chosen_34,
-    )
-    shifted_33 = chosen_35 + 268435456
-    smaller_b_s_in_order_33 = tl.minimum(tl.maximum(shifted_33 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_33 = tl.load(
-        smaller + smaller_b_s_in_order_33 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_36 = tl.where(
-        (tl.multiple_of(shifted_33, [1]) <= size_b * size_s) & (smaller_tile_33 <= t),
-        shifted_33,
-        chosen_35,
-    )
-    shifted_34 = chosen_36 + 134217728
-    smaller_b_s_in_order_34 = tl.minimum(tl.maximum(shifted_34 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_34 = tl.load(
-        smaller + smaller_b_s_in_order_34 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_37 = tl.where(
-        (tl.multiple_of(shifted_34, [1]) <= size_b * size_s) & (smaller_tile_34 <= t),
-        shifted_34,
-        chosen_36,
-    )
-    shifted_35 = chosen_37 + 67108864
-    smaller_b_s_in_order_35 = tl.minimum(tl.maximum(shifted_35 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_35 = tl.load(
-        smaller + smaller_b_s_in_order_35 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_38 = tl.where(
-        (tl.multiple_of(shifted_35, [1]) <= size_b * size_s) & (smaller_tile_35 <= t),
-        shifted_35,
-        chosen_37,
-    )
-    shifted_36 = chosen_38 + 33554432
-    smaller_b_s_in_order_36 = tl.minimum(tl.maximum(shifted_36 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_36 = tl.load(
-        smaller + smaller_b_s_in_order_36 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    test_6 = smaller_tile_36 <= t
-    chosen_39 = tl.where(
-        (tl.multiple_of(shifted_36, [1]) <= size_b * size_s) & test_6,
-        shifted_36,
-        chosen_38,
-    )
-    shifted_37 = chosen_39 + 16777216
-    smaller_b_s_in_order_37 = tl.minimum(tl.maximum(shifted_37 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_37 = tl.load(
-        smaller + smaller_b_s_in_order_37 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_40 = tl.where(
-        (tl.multiple_of(shifted_37, [1]) <= size_b * size_s) & (smaller_tile_37 <= t),
-        shifted_37,
-        chosen_39,
-    )
-    shifted_38 = chosen_40 + 8388608
-    smaller_b_s_in_order_38 = tl.minimum(tl.maximum(shifted_38 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_38 = tl.load(
-        smaller + smaller_b_s_in_order_38 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_41 = tl.where(
-        (tl.multiple_of(shifted_38, [1]) <= size_b * size_s) & (smaller_tile_38 <= t),
-        shifted_38,
-        chosen_40,
-    )
-    shifted_39 = chosen_41 + 4194304
-    smaller_b_s_in_order_39 = tl.minimum(tl.maximum(shifted_39 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_39 = tl.load(
-        smaller + smaller_b_s_in_order_39 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_42 = tl.where(
-        (tl.multiple_of(shifted_39, [1]) <= size_b * size_s) & (smaller_tile_39 <= t),
-        shifted_39,
-        chosen_41,
-    )
-    shifted_40 = chosen_42 + 2097152
-    smaller_b_s_in_order_40 = tl.minimum(tl.maximum(shifted_40 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_40 = tl.load(
-        smaller + smaller_b_s_in_order_40 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_43 = tl.where(
-        (tl.multiple_of(shifted_40, [1]) <= size_b * size_s) & (smaller_tile_40 <= t),
-        shifted_40,
-        chosen_42,
-    )
-    shifted_41 = chosen_43 + 1048576
-    smaller_b_s_in_order_41 = tl.minimum(tl.maximum(shifted_41 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_41 = tl.load(
-        smaller + smaller_b_s_in_order_41 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_44 = tl.where(
-        (tl.multiple_of(shifted_41, [1]) <= size_b * size_s) & (smaller_tile_41 <= t),
-        shifted_41,
-        chosen_43,
-    )
-    shifted_42 = chosen_44 + 524288
-    test_7 = tl.multiple_of(shifted_42, [1]) <= size_b * size_s
-    difference_6 = shifted_42 - 1
-    smaller_b_s_in_order_42 = tl.minimum(tl.maximum(difference_6, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_42 = tl.load(
-        smaller + smaller_b_s_in_order_42 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_45 = tl.where(test_7 & (smaller_tile_42 <= t), shifted_42, chosen_44)
-    shifted_43 = chosen_45 + 262144
-    smaller_b_s_in_order_43 = tl.minimum(tl.maximum(shifted_43 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_43 = tl.load(
-        smaller + smaller_b_s_in_order_43 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_46 = tl.where(
-        (tl.multiple_of(shifted_43, [1]) <= size_b * size_s) & (smaller_tile_43 <= t),
-        shifted_43,
-        chosen_45,
-    )
-    shifted_44 = chosen_46 + 131072
-    smaller_b_s_in_order_44 = tl.minimum(tl.maximum(shifted_44 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_44 = tl.load(
-        smaller + smaller_b_s_in_order_44 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_47 = tl.where(
-        (tl.multiple_of(shifted_44, [1]) <= size_b * size_s) & (smaller_tile_44 <= t),
-        shifted_44,
-        chosen_46,
-    )
-    shifted_45 = chosen_47 + 65536
-    smaller_b_s_in_order_45 = tl.minimum(tl.maximum(shifted_45 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_45 = tl.load(
-        smaller + smaller_b_s_in_order_45 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_48 = tl.where(
-        (tl.multiple_of(shifted_45, [1]) <= size_b * size_s) & (smaller_tile_45 <= t),
-        shifted_45,
-        chosen_47,
-    )
-    shifted_46 = chosen_48 + 32768
-    smaller_b_s_in_order_46 = tl.minimum(tl.maximum(shifted_46 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_46 = tl.load(
-        smaller + smaller_b_s_in_order_46 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_49 = tl.where(
-        (tl.multiple_of(shifted_46, [1]) <= size_b * size_s) & (smaller_tile_46 <= t),
-        shifted_46,
-        chosen_48,
-    )
-    shifted_47 = chosen_49 + 16384
-    smaller_b_s_in_order_47 = tl.minimum(tl.maximum(shifted_47 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_47 = tl.load(
-        smaller + smaller_b_s_in_order_47 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_50 = tl.where(
-        (tl.multiple_of(shifted_47, [1]) <= size_b * size_s) & (smaller_tile_47 <= t),
-        shifted_47,
-        chosen_49,
-    )
-    shifted_48 = chosen_50 + 8192
-    test_8 = tl.multiple_of(shifted_48, [1]) <= size_b * size_s
-    difference_7 = shifted_48 - 1
-    smaller_b_s_in_order_48 = tl.minimum(tl.maximum(difference_7, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_48 = tl.load(
-        smaller + smaller_b_s_in_order_48 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_51 = tl.where(test_8 & (smaller_tile_48 <= t), shifted_48, chosen_50)
-    shifted_49 = chosen_51 + 4096
-    smaller_b_s_in_order_49 = tl.minimum(tl.maximum(shifted_49 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_49 = tl.load(
-        smaller + smaller_b_s_in_order_49 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_52 = tl.where(
-        (tl.multiple_of(shifted_49, [1]) <= size_b * size_s) & (smaller_tile_49 <= t),
-        shifted_49,
-        chosen_51,
-    )
-    shifted_50 = chosen_52 + 2048
-    smaller_b_s_in_order_50 = tl.minimum(tl.maximum(shifted_50 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_50 = tl.load(
-        smaller + smaller_b_s_in_order_50 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_53 = tl.where(
-        (tl.multiple_of(shifted_50, [1]) <= size_b * size_s) & (smaller_tile_50 <= t),
-        shifted_50,
-        chosen_52,
-    )
-    shifted_51 = chosen_53 + 1024
-    smaller_b_s_in_order_51 = tl.minimum(tl.maximum(shifted_51 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_51 = tl.load(
-        smaller + smaller_b_s_in_order_51 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_54 = tl.where(
-        (tl.multiple_of(shifted_51, [1]) <= size_b * size_s) & (smaller_tile_51 <= t),
-        shifted_51,
-        chosen_53,
-    )
-    shifted_52 = chosen_54 + 512
-    smaller_b_s_in_order_52 = tl.minimum(tl.maximum(shifted_52 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_52 = tl.load(
-        smaller + smaller_b_s_in_order_52 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_55 = tl.where(
-        (tl.multiple_of(shifted_52, [1]) <= size_b * size_s) & (smaller_tile_52 <= t),
-        shifted_52,
-        chosen_54,
-    )
-    shifted_53 = chosen_55 + 256
-    smaller_b_s_in_order_53 = tl.minimum(tl.maximum(shifted_53 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_53 = tl.load(
-        smaller + smaller_b_s_in_order_53 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_56 = tl.where(
-        (tl.multiple_of(shifted_53, [1]) <= size_b * size_s) & (smaller_tile_53 <= t),
-        shifted_53,
-        chosen_55,
-    )
-    shifted_54 = chosen_56 + 128
-    test_9 = tl.multiple_of(shifted_54, [1]) <= size_b * size_s
-    difference_8 = shifted_54 - 1
-    smaller_b_s_in_order_54 = tl.minimum(tl.maximum(difference_8, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_54 = tl.load(
-        smaller + smaller_b_s_in_order_54 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_57 = tl.where(test_9 & (smaller_tile_54 <= t), shifted_54, chosen_56)
-    shifted_55 = chosen_57 + 64
-    smaller_b_s_in_order_55 = tl.minimum(tl.maximum(shifted_55 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_55 = tl.load(
-        smaller + smaller_b_s_in_order_55 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_58 = tl.where(
-        (tl.multiple_of(shifted_55, [1]) <= size_b * size_s) & (smaller_tile_55 <= t),
-        shifted_55,
-        chosen_57,
-    )
-    shifted_56 = chosen_58 + 32
-    smaller_b_s_in_order_56 = tl.minimum(tl.maximum(shifted_56 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_56 = tl.load(
-        smaller + smaller_b_s_in_order_56 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_59 = tl.where(
-        (tl.multiple_of(shifted_56, [1]) <= size_b * size_s) & (smaller_tile_56 <= t),
-        shifted_56,
-        chosen_58,
-    )
-    shifted_57 = chosen_59 + 16
-    smaller_b_s_in_order_57 = tl.minimum(tl.maximum(shifted_57 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_57 = tl.load(
-        smaller + smaller_b_s_in_order_57 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_60 = tl.where(
-        (tl.multiple_of(shifted_57, [1]) <= size_b * size_s) & (smaller_tile_57 <= t),
-        shifted_57,
-        chosen_59,
-    )
-    shifted_58 = chosen_60 + 8
-    smaller_b_s_in_order_58 = tl.minimum(tl.maximum(shifted_58 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_58 = tl.load(
-        smaller + smaller_b_s_in_order_58 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_61 = tl.where(
-        (tl.multiple_of(shifted_58, [1]) <= size_b * size_s) & (smaller_tile_58 <= t),
-        shifted_58,
-        chosen_60,
-    )
-    shifted_59 = chosen_61 + 4
-    smaller_b_s_in_order_59 = tl.minimum(tl.maximum(shifted_59 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_59 = tl.load(
-        smaller + smaller_b_s_in_order_59 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_62 = tl.where(
-        (tl.multiple_of(shifted_59, [1]) <= size_b * size_s) & (smaller_tile_59 <= t),
-        shifted_59,
-        chosen_61,
-    )
-    shifted_60 = chosen_62 + 2
-    test_10 = tl.multiple_of(shifted_60, [1]) <= size_b * size_s
-    difference_9 = shifted_60 - 1
-    smaller_b_s_in_order_60 = tl.minimum(tl.maximum(difference_9, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_60 = tl.load(
-        smaller + smaller_b_s_in_order_60 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_63 = tl.where(test_10 & (smaller_tile_60 <= t), shifted_60, chosen_62)
-    shifted_61 = chosen_63 + 1
-    smaller_b_s_in_order_61 = tl.minimum(tl.maximum(shifted_61 - 1, 0), size_b_s_in_order - 1).to(
-        INDEX,
-    )
-    smaller_tile_61 = tl.load(
-        smaller + smaller_b_s_in_order_61 * smaller_stride_b_s_in_order,
-        mask=t_in,
-        other=0,
-    )
-    chosen_2_2 = tl.where(
-        (tl.multiple_of(shifted_61, [1]) <= size_b * size_s) & (smaller_tile_61 <= t),
-        shifted_61,
-        chosen_63,
-    )
-    tl.store(chosen_2 + t * chosen_2_stride_t, chosen_2_2, mask=t_in)
-    tl.store(
-        total_3 + t[:, None] * total_3_stride_t + k[None, :] * total_3_stride_k,
-        total_3_acc,
-        mask=t_in[:, None] & k_in[None, :],
-    )
+    tl.store(total + t_k * total_stride_t_k, total_acc, mask=t_k_in)
 
 
 @triton.jit
@@ -1471,18 +609,18 @@ def remainder(a, b):
 
 @triton.jit
 def grouped_experts_gradient_quotient_rest_smaller_smaller_2(
-    total, P, B, quotient, rest, smaller, smaller_2, size_t_k_in_order, size_t, size_k, size_s,
-    size_b, total_stride_t, total_stride_k, P_stride_t, P_stride_k, B_stride_t, B_stride_k,
+    total, P, B, quotient, rest, smaller, smaller_2, size_t_k_in_order, size_t_k, size_k, size_s,
+    size_b, size_t, total_stride_t_k, P_stride_t, P_stride_k, B_stride_t, B_stride_k,
     quotient_stride_t_k_in_order, rest_stride_t_k_in_order, smaller_stride_t_k_in_order,
-    smaller_2_stride_t_k_in_order, BLOCK_T_K_IN_ORDER: tl.constexpr, BLOCK_T: tl.constexpr,
-    BLOCK_K: tl.constexpr, EVEN_T_K_IN_ORDER: tl.constexpr, EVEN_T: tl.constexpr,
-    EVEN_K: tl.constexpr, STEP_K: tl.constexpr, WIDE: tl.constexpr,
+    smaller_2_stride_t_k_in_order, BLOCK_T_K_IN_ORDER: tl.constexpr, BLOCK_T_K: tl.constexpr,
+    EVEN_T_K_IN_ORDER: tl.constexpr, EVEN_T_K: tl.constexpr, STEP_T_K: tl.constexpr,
+    STEP_T_K_IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_k = size_k // STEP_K * STEP_K
-    total_stride_t = total_stride_t // STEP_K * STEP_K
+    size_t_k = size_t_k // STEP_T_K * STEP_T_K
+    size_t_k_in_order = size_t_k_in_order // STEP_T_K_IN_ORDER * STEP_T_K_IN_ORDER
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
@@ -1493,40 +631,22 @@ def grouped_experts_gradient_quotient_rest_smaller_smaller_2(
         if EVEN_T_K_IN_ORDER
         else (t_k_in_order < size_t_k_in_order)
     )
-    k = tl.arange(0, BLOCK_K).to(INDEX)
-    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
-
-    # stream t
-    sum = tl.zeros([BLOCK_T_K_IN_ORDER], tl.int32)
-    for t_start in tl.range(0, size_t, BLOCK_T):
-        t = t_start + tl.arange(0, BLOCK_T).to(INDEX)
-        t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
-        total_tile = tl.load(
-            total + t[:, None] * total_stride_t + k[None, :] * total_stride_k,
-            mask=t_in[:, None] & k_in[None, :],
-            other=0,
-        )
-        chosen_in = tl.where(
-            t_in[None, :, None],
-            tl.where(
-                total_tile[None, :, :] == t_k_in_order[:, None, None],
-                ((t * size_k)[:, None] + k[None, :])[None, :, :],
-                0,
-            ),
-            0,
-        )
-        mask_in = tl.where(k_in[None, None, :], chosen_in, 0)
-        total_2 = tl.sum(tl.sum(mask_in, axis=2), axis=1)
-        sum = (sum + total_2).to(tl.int32)
-
-    # tail
-    quotient_2 = floor_divide(sum, size_k)
+    t_k = tl.arange(0, BLOCK_T_K).to(INDEX)
+    t_k_in = tl.full([BLOCK_T_K], True, tl.int1) if EVEN_T_K else t_k < size_t_k
+    total_tile = tl.load(total + t_k * total_stride_t_k, mask=t_k_in, other=0)
+    chosen_in = tl.where(
+        t_k_in[None, :],
+        tl.where(total_tile[None, :] == t_k_in_order[:, None], t_k[None, :], 0),
+        0,
+    )
+    total_2 = tl.sum(chosen_in, axis=1)
+    quotient_2 = floor_divide(total_2, size_k)
     tl.store(
         quotient + t_k_in_order * quotient_stride_t_k_in_order,
         quotient_2,
         mask=t_k_in_order_in,
     )
-    rest_2 = remainder(sum, size_k)
+    rest_2 = remainder(total_2, size_k)
     tl.store(rest + t_k_in_order * rest_stride_t_k_in_order, rest_2, mask=t_k_in_order_in)
     P_t = tl.minimum(tl.maximum(quotient_2, 0), size_t - 1).to(INDEX)
     P_k = tl.minimum(tl.maximum(rest_2, 0), size_k - 1).to(INDEX)
@@ -3351,10 +2471,27 @@ def grouped_experts_gradient_total_3(
 
 
 @triton.jit
-def grouped_experts_gradient_total2(
-    total, W, E, total2, size_s, size_f, size_n, size_e, total_stride_s, total_stride_b,
-    total_stride_n, W_stride_e, W_stride_f, W_stride_n, E_stride_b, total2_stride_s,
-    total2_stride_b, total2_stride_f, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
+def ndtr(x):
+    """The normal distribution function, within 8e-8, and 7e-7 of itself down to -2, 3e-4 to -8."""
+    y = tl.abs(x)
+    p = -1.6548785e-08 * y + 5.7351485e-07
+    p = p * y + -8.279047e-06
+    p = p * y + 6.3113686e-05
+    p = p * y + -0.00024152013
+    p = p * y + -6.465392e-05
+    p = p * y + 0.007011125
+    p = p * y + -0.052476574
+    p = p * y + -0.45921147
+    p = p * y + -1.151105
+    p = p * y + -1.0
+    return tl.abs(tl.where(x > 0, 1.0, 0.0) - tl.exp2(p))
+
+@triton.jit
+def grouped_experts_gradient_shifted(
+    total, W, E, X_U, scaled, shifted, size_s, size_f, size_n, size_e, total_stride_s,
+    total_stride_b, total_stride_n, W_stride_e, W_stride_f, W_stride_n, E_stride_b, X_U_stride_b,
+    X_U_stride_s, X_U_stride_f, scaled_stride_b, scaled_stride_s, scaled_stride_f, shifted_stride_b,
+    shifted_stride_s, shifted_stride_f, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
     BLOCK_N: tl.constexpr, EVEN_S: tl.constexpr, EVEN_F: tl.constexpr, EVEN_N: tl.constexpr,
     STEP_N: tl.constexpr, STEP_F: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
@@ -3367,8 +2504,12 @@ def grouped_experts_gradient_total2(
     W_stride_e = W_stride_e // STEP_N * STEP_N
     W_stride_f = W_stride_f // STEP_N * STEP_N
     size_f = size_f // STEP_F * STEP_F
-    total2_stride_s = total2_stride_s // STEP_F * STEP_F
-    total2_stride_b = total2_stride_b // STEP_F * STEP_F
+    X_U_stride_b = X_U_stride_b // STEP_F * STEP_F
+    X_U_stride_s = X_U_stride_s // STEP_F * STEP_F
+    scaled_stride_b = scaled_stride_b // STEP_F * STEP_F
+    scaled_stride_s = scaled_stride_s // STEP_F * STEP_F
+    shifted_stride_b = shifted_stride_b // STEP_F * STEP_F
+    shifted_stride_s = shifted_stride_s // STEP_F * STEP_F
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
@@ -3384,15 +2525,17 @@ def grouped_experts_gradient_total2(
 
     # where its tensors start
     E_base = E + b * E_stride_b
+    X_U_base = X_U + b * X_U_stride_b
+    scaled_base = scaled + b * scaled_stride_b
     if not DESCRIPTORS:
         total_base = total + b * total_stride_b
-        total2_base = total2 + b * total2_stride_b
+        shifted_base = shifted + b * shifted_stride_b
 
     # held by the group for the whole stream
     E_tile = tl.load(E_base)
 
     # stream n
-    total2_acc = tl.zeros([BLOCK_S, BLOCK_F], tl.float32)
+    total2 = tl.zeros([BLOCK_S, BLOCK_F], tl.float32)
     for n_start in tl.range(0, size_n, BLOCK_N):
         n = n_start + tl.arange(0, BLOCK_N).to(INDEX)
         n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
@@ -3410,28 +2553,121 @@ def grouped_experts_gradient_total2(
             mask=f_in[:, None] & n_in[None, :],
             other=0.0,
         )
-        total2_acc = tl.dot(total_tile, tl.trans(W_tile), total2_acc, input_precision='ieee')
+        total2 = tl.dot(total_tile, tl.trans(W_tile), total2, input_precision='ieee')
 
     # tail
-    total2_tile = total2_acc
+    X_U_tile = tl.load(
+        X_U_base + s[:, None] * X_U_stride_s + f[None, :] * X_U_stride_f,
+        mask=s_in[:, None] & f_in[None, :],
+        other=0.0,
+    )
+    scaled_tile = tl.load(
+        scaled_base + s[:, None] * scaled_stride_s + f[None, :] * scaled_stride_f,
+        mask=s_in[:, None] & f_in[None, :],
+        other=0.0,
+    )
+    shifted_tile = (
+        ndtr(X_U_tile) * total2
+        + X_U_tile * total2 * (0.3989422804014327 * tl.exp(scaled_tile))
+    )
     if DESCRIPTORS:
-        total2.store(
+        shifted.store(
             [b, s_id * BLOCK_S, f_id * BLOCK_F],
-            tl.reshape(total2_tile.to(total2.dtype), [1, BLOCK_S, BLOCK_F]),
+            tl.reshape(shifted_tile.to(shifted.dtype), [1, BLOCK_S, BLOCK_F]),
         )
     else:
         tl.store(
-            total2_base + s[:, None] * total2_stride_s + f[None, :] * total2_stride_f,
-            total2_tile,
+            shifted_base + s[:, None] * shifted_stride_s + f[None, :] * shifted_stride_f,
+            shifted_tile,
             mask=s_in[:, None] & f_in[None, :],
         )
 
 
 @triton.jit
+def grouped_experts_gradient_total3(
+    shifted, U, E, total3, size_s, size_m, size_f, size_e, shifted_stride_b, shifted_stride_s,
+    shifted_stride_f, U_stride_e, U_stride_m, U_stride_f, E_stride_b, total3_stride_b,
+    total3_stride_s, total3_stride_m, BLOCK_S: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_F: tl.constexpr, EVEN_S: tl.constexpr, EVEN_M: tl.constexpr, EVEN_F: tl.constexpr,
+    STEP_F: tl.constexpr, STEP_M: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_f = size_f // STEP_F * STEP_F
+    shifted_stride_b = shifted_stride_b // STEP_F * STEP_F
+    shifted_stride_s = shifted_stride_s // STEP_F * STEP_F
+    U_stride_e = U_stride_e // STEP_F * STEP_F
+    U_stride_m = U_stride_m // STEP_F * STEP_F
+    size_m = size_m // STEP_M * STEP_M
+    total3_stride_b = total3_stride_b // STEP_M * STEP_M
+    total3_stride_s = total3_stride_s // STEP_M * STEP_M
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    m_id = pid % tl.cdiv(size_m, BLOCK_M)
+    pid = pid // tl.cdiv(size_m, BLOCK_M)
+    s_id = pid % tl.cdiv(size_s, BLOCK_S)
+    pid = pid // tl.cdiv(size_s, BLOCK_S)
+    b = pid
+    s = s_id * BLOCK_S + tl.arange(0, BLOCK_S)
+    s_in = tl.full([BLOCK_S], True, tl.int1) if EVEN_S else s < size_s
+    m = m_id * BLOCK_M + tl.arange(0, BLOCK_M)
+    m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
+
+    # where its tensors start
+    E_base = E + b * E_stride_b
+    if not DESCRIPTORS:
+        shifted_base = shifted + b * shifted_stride_b
+        total3_base = total3 + b * total3_stride_b
+
+    # held by the group for the whole stream
+    E_tile = tl.load(E_base)
+
+    # stream f
+    total3_acc = tl.zeros([BLOCK_S, BLOCK_M], tl.float32)
+    for f_start in tl.range(0, size_f, BLOCK_F):
+        f = f_start + tl.arange(0, BLOCK_F).to(INDEX)
+        f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
+        if DESCRIPTORS:
+            shifted_tile = tl.reshape(
+                shifted.load([b, s_id * BLOCK_S, f_start]),
+                [BLOCK_S, BLOCK_F],
+            )
+        else:
+            shifted_tile = tl.load(
+                shifted_base + s[:, None] * shifted_stride_s + f[None, :] * shifted_stride_f,
+                mask=s_in[:, None] & f_in[None, :],
+                other=0.0,
+            )
+        U_e = tl.minimum(tl.maximum(E_tile, 0), size_e - 1).to(INDEX)
+        U_tile = tl.load(
+            U + U_e * U_stride_e + m[:, None] * U_stride_m + f[None, :] * U_stride_f,
+            mask=m_in[:, None] & f_in[None, :],
+            other=0.0,
+        )
+        total3_acc = tl.dot(shifted_tile, tl.trans(U_tile), total3_acc, input_precision='ieee')
+
+    # tail
+    total3_tile = total3_acc
+    if DESCRIPTORS:
+        total3.store(
+            [b, s_id * BLOCK_S, m_id * BLOCK_M],
+            tl.reshape(total3_tile.to(total3.dtype), [1, BLOCK_S, BLOCK_M]),
+        )
+    else:
+        tl.store(
+            total3_base + s[:, None] * total3_stride_s + m[None, :] * total3_stride_m,
+            total3_tile,
+            mask=s_in[:, None] & m_in[None, :],
+        )
+
+
+@triton.jit
 def grouped_experts_gradient_total_7_smaller_4(
-    E, total_7, smaller_4, size_b_other2, size_b, size_e, E_stride_b, total_7_stride_b_in_order,
-    smaller_4_stride_b_in_order, BLOCK_B_OTHER2: tl.constexpr, BLOCK_B: tl.constexpr,
-    EVEN_B_OTHER2: tl.constexpr, EVEN_B: tl.constexpr, STEP_B: tl.constexpr, WIDE: tl.constexpr,
+    E, total_7, smaller_4, size_b_other, size_b, size_e, E_stride_b, total_7_stride_b_in_order,
+    smaller_4_stride_b_in_order, BLOCK_B_OTHER: tl.constexpr, BLOCK_B: tl.constexpr,
+    EVEN_B_OTHER: tl.constexpr, EVEN_B: tl.constexpr, STEP_B: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -3441,27 +2677,23 @@ def grouped_experts_gradient_total_7_smaller_4(
     # this group's place
     pid = tl.program_id(0).to(INDEX)
     b_in_order = pid
-    b_other2 = tl.arange(0, BLOCK_B_OTHER2).to(INDEX)
-    b_other2_in = (
-        tl.full([BLOCK_B_OTHER2], True, tl.int1)
-        if EVEN_B_OTHER2
-        else (b_other2 < size_b_other2)
-    )
+    b_other = tl.arange(0, BLOCK_B_OTHER).to(INDEX)
+    b_other_in = tl.full([BLOCK_B_OTHER], True, tl.int1) if EVEN_B_OTHER else b_other < size_b_other
     b = tl.arange(0, BLOCK_B).to(INDEX)
     b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
 
     # where its tensors start
     total_7_base = total_7 + b_in_order * total_7_stride_b_in_order
     smaller_4_base = smaller_4 + b_in_order * smaller_4_stride_b_in_order
-    E_tile = tl.load(E + b_other2 * E_stride_b, mask=b_other2_in, other=0)
+    E_tile = tl.load(E + b_other * E_stride_b, mask=b_other_in, other=0)
     smaller = tl.minimum(tl.maximum(E_tile, 0), size_e - 1)
     E_tile_2 = tl.load(E + b * E_stride_b, mask=b_in, other=0)
     smaller_2 = tl.minimum(tl.maximum(E_tile_2, 0), size_e - 1)
     chosen_in = tl.where(
-        b_other2_in[:, None],
+        b_other_in[:, None],
         tl.where(
             (smaller[:, None] < smaller_2[None, :])
-            | (smaller[:, None] == smaller_2[None, :]) & (b_other2[:, None] < b[None, :]),
+            | (smaller[:, None] == smaller_2[None, :]) & (b_other[:, None] < b[None, :]),
             1,
             0,
         ),
@@ -4286,10 +3518,196 @@ def grouped_experts_gradient_chosen_5_chosen_6(
 
 
 @triton.jit
+def grouped_experts_gradient_total5(
+    shifted, X, I, total5, size_f, size_m, size_s, size_t, shifted_stride_b, shifted_stride_s,
+    shifted_stride_f, X_stride_t, X_stride_m, I_stride_b, I_stride_s, total5_stride_b,
+    total5_stride_f, total5_stride_m, BLOCK_F: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_S: tl.constexpr, EVEN_F: tl.constexpr, EVEN_M: tl.constexpr, EVEN_S: tl.constexpr,
+    STEP_F: tl.constexpr, STEP_M: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_f = size_f // STEP_F * STEP_F
+    shifted_stride_b = shifted_stride_b // STEP_F * STEP_F
+    shifted_stride_s = shifted_stride_s // STEP_F * STEP_F
+    size_m = size_m // STEP_M * STEP_M
+    X_stride_t = X_stride_t // STEP_M * STEP_M
+    total5_stride_b = total5_stride_b // STEP_M * STEP_M
+    total5_stride_f = total5_stride_f // STEP_M * STEP_M
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    m_id = pid % tl.cdiv(size_m, BLOCK_M)
+    pid = pid // tl.cdiv(size_m, BLOCK_M)
+    f_id = pid % tl.cdiv(size_f, BLOCK_F)
+    pid = pid // tl.cdiv(size_f, BLOCK_F)
+    b = pid
+    f = f_id * BLOCK_F + tl.arange(0, BLOCK_F)
+    f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
+    m = m_id * BLOCK_M + tl.arange(0, BLOCK_M)
+    m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
+
+    # where its tensors start
+    I_base = I + b * I_stride_b
+    if not DESCRIPTORS:
+        shifted_base = shifted + b * shifted_stride_b
+        total5_base = total5 + b * total5_stride_b
+
+    # stream s
+    total5_acc = tl.zeros([BLOCK_F, BLOCK_M], tl.float32)
+    for s_start in tl.range(0, size_s, BLOCK_S):
+        s = s_start + tl.arange(0, BLOCK_S).to(INDEX)
+        s_in = tl.full([BLOCK_S], True, tl.int1) if EVEN_S else s < size_s
+        if DESCRIPTORS:
+            shifted_tile = tl.reshape(
+                shifted.load([b, s_start, f_id * BLOCK_F]),
+                [BLOCK_S, BLOCK_F],
+            )
+        else:
+            shifted_tile = tl.load(
+                shifted_base + s[:, None] * shifted_stride_s + f[None, :] * shifted_stride_f,
+                mask=s_in[:, None] & f_in[None, :],
+                other=0.0,
+            )
+        I_tile = tl.load(I_base + s * I_stride_s, mask=s_in, other=0)
+        X_t = tl.minimum(tl.maximum(I_tile[:, None], 0), size_t - 1).to(INDEX)
+        X_tile = tl.load(
+            X + X_t * X_stride_t + m[None, :] * X_stride_m,
+            mask=s_in[:, None] & m_in[None, :],
+            other=0.0,
+        )
+        total5_acc = tl.dot(tl.trans(shifted_tile), X_tile, total5_acc, input_precision='ieee')
+
+    # tail
+    total5_tile = total5_acc
+    if DESCRIPTORS:
+        total5.store(
+            [b, f_id * BLOCK_F, m_id * BLOCK_M],
+            tl.reshape(total5_tile.to(total5.dtype), [1, BLOCK_F, BLOCK_M]),
+        )
+    else:
+        tl.store(
+            total5_base + f[:, None] * total5_stride_f + m[None, :] * total5_stride_m,
+            total5_tile,
+            mask=f_in[:, None] & m_in[None, :],
+        )
+
+
+@triton.jit
+def grouped_experts_gradient_dU(
+    chosen_5, chosen_6, total5, total_7, dU, size_m, size_f, size_b, chosen_5_stride_e,
+    chosen_6_stride_e, total5_stride_b, total5_stride_f, total5_stride_m, total_7_stride_b_in_order,
+    dU_stride_e, dU_stride_m, dU_stride_f, BLOCK_M: tl.constexpr, BLOCK_F: tl.constexpr,
+    BLOCK_B_IN_ORDER: tl.constexpr, EVEN_M: tl.constexpr, EVEN_F: tl.constexpr,
+    STEP_M: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_m = size_m // STEP_M * STEP_M
+    total5_stride_b = total5_stride_b // STEP_M * STEP_M
+    total5_stride_f = total5_stride_f // STEP_M * STEP_M
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    f_id = pid % tl.cdiv(size_f, BLOCK_F)
+    pid = pid // tl.cdiv(size_f, BLOCK_F)
+    m_id = pid % tl.cdiv(size_m, BLOCK_M)
+    pid = pid // tl.cdiv(size_m, BLOCK_M)
+    e = pid
+    f = f_id * BLOCK_F + tl.arange(0, BLOCK_F)
+    f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
+    m = m_id * BLOCK_M + tl.arange(0, BLOCK_M)
+    m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
+
+    # where its tensors start
+    chosen_5_base = chosen_5 + e * chosen_5_stride_e
+    chosen_6_base = chosen_6 + e * chosen_6_stride_e
+    dU_base = dU + e * dU_stride_e
+
+    # held by the group for the whole stream
+    chosen_5_tile = tl.load(chosen_5_base)
+    chosen_6_tile = tl.load(chosen_6_base)
+
+    # the keys that this group visits: places(e)
+    b_in_order_first = chosen_5_tile
+    b_in_order_end = chosen_6_tile
+    b_in_order_tiles = tl.cdiv(tl.maximum(b_in_order_end - b_in_order_first, 0), BLOCK_B_IN_ORDER)
+    b_in_order_skip = tl.minimum(
+        tl.cdiv(tl.maximum(chosen_5_tile - b_in_order_first, 0), BLOCK_B_IN_ORDER),
+        b_in_order_tiles,
+    )
+    b_in_order_whole = tl.maximum(
+        tl.maximum(chosen_6_tile - b_in_order_first, 0) // BLOCK_B_IN_ORDER - b_in_order_skip,
+        0,
+    )
+
+    # stream b_in_order: chunks that every query sees whole
+    dU_acc = tl.zeros([BLOCK_F, BLOCK_M], tl.float32)
+    for b_in_order_tile in tl.range(b_in_order_skip, b_in_order_skip + b_in_order_whole):
+        b_in_order_start = b_in_order_first + b_in_order_tile * BLOCK_B_IN_ORDER
+        b_in_order = b_in_order_start + tl.arange(0, BLOCK_B_IN_ORDER).to(INDEX)
+        total_7_tile = tl.load(total_7 + b_in_order * total_7_stride_b_in_order)
+        total5_b = tl.minimum(tl.maximum(total_7_tile[None, None, :], 0), size_b - 1).to(INDEX)
+        total5_tile = tl.load(
+            total5
+            + total5_b * total5_stride_b
+            + f[:, None, None] * total5_stride_f
+            + m[None, :, None] * total5_stride_m,
+            mask=f_in[:, None, None] & m_in[None, :, None],
+            other=0.0,
+        )
+        total = tl.sum(tl.permute(total5_tile.to(tl.float32), [2, 0, 1]), axis=0)
+        dU_acc = dU_acc + total
+
+    # stream b_in_order: chunks seen in part
+    for b_in_order_iteration in tl.range(b_in_order_tiles - b_in_order_whole):
+        b_in_order_tile = tl.where(
+            b_in_order_iteration < b_in_order_skip,
+            b_in_order_iteration,
+            b_in_order_iteration + b_in_order_whole,
+        )
+        b_in_order_start = b_in_order_first + b_in_order_tile * BLOCK_B_IN_ORDER
+        b_in_order = b_in_order_start + tl.arange(0, BLOCK_B_IN_ORDER).to(INDEX)
+        b_in_order_in = b_in_order < b_in_order_end
+        total_7_tile = tl.load(
+            total_7 + b_in_order * total_7_stride_b_in_order,
+            mask=b_in_order_in,
+            other=0,
+        )
+        total5_b = tl.minimum(tl.maximum(total_7_tile[None, None, :], 0), size_b - 1).to(INDEX)
+        total5_tile = tl.load(
+            total5
+            + total5_b * total5_stride_b
+            + f[:, None, None] * total5_stride_f
+            + m[None, :, None] * total5_stride_m,
+            mask=b_in_order_in[None, None, :] & f_in[:, None, None] & m_in[None, :, None],
+            other=0.0,
+        )
+        total_2 = tl.sum(
+            tl.where(
+                ((chosen_5_tile <= b_in_order) & (b_in_order < chosen_6_tile))[None, None, :],
+                total5_tile.to(tl.float32),
+                0.0,
+            ),
+            axis=2,
+        )
+        dU_acc = dU_acc + total_2
+
+    # tail
+    tl.store(
+        dU_base + m[None, :] * dU_stride_m + f[:, None] * dU_stride_f,
+        dU_acc,
+        mask=m_in[None, :] & f_in[:, None],
+    )
+
+
+@triton.jit
 def grouped_experts_gradient_total_9_smaller_5(
-    E, total_9, smaller_5, size_b_other3, size_b, size_e, E_stride_b, total_9_stride_b_in_order2,
-    smaller_5_stride_b_in_order2, BLOCK_B_OTHER3: tl.constexpr, BLOCK_B: tl.constexpr,
-    EVEN_B_OTHER3: tl.constexpr, EVEN_B: tl.constexpr, STEP_B: tl.constexpr, WIDE: tl.constexpr,
+    E, total_9, smaller_5, size_b_other2, size_b, size_e, E_stride_b, total_9_stride_b_in_order2,
+    smaller_5_stride_b_in_order2, BLOCK_B_OTHER2: tl.constexpr, BLOCK_B: tl.constexpr,
+    EVEN_B_OTHER2: tl.constexpr, EVEN_B: tl.constexpr, STEP_B: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -4299,11 +3717,11 @@ def grouped_experts_gradient_total_9_smaller_5(
     # this group's place
     pid = tl.program_id(0).to(INDEX)
     b_in_order2 = pid
-    b_other3 = tl.arange(0, BLOCK_B_OTHER3).to(INDEX)
-    b_other3_in = (
-        tl.full([BLOCK_B_OTHER3], True, tl.int1)
-        if EVEN_B_OTHER3
-        else (b_other3 < size_b_other3)
+    b_other2 = tl.arange(0, BLOCK_B_OTHER2).to(INDEX)
+    b_other2_in = (
+        tl.full([BLOCK_B_OTHER2], True, tl.int1)
+        if EVEN_B_OTHER2
+        else (b_other2 < size_b_other2)
     )
     b = tl.arange(0, BLOCK_B).to(INDEX)
     b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
@@ -4311,15 +3729,15 @@ def grouped_experts_gradient_total_9_smaller_5(
     # where its tensors start
     total_9_base = total_9 + b_in_order2 * total_9_stride_b_in_order2
     smaller_5_base = smaller_5 + b_in_order2 * smaller_5_stride_b_in_order2
-    E_tile = tl.load(E + b_other3 * E_stride_b, mask=b_other3_in, other=0)
+    E_tile = tl.load(E + b_other2 * E_stride_b, mask=b_other2_in, other=0)
     smaller = tl.minimum(tl.maximum(E_tile, 0), size_e - 1)
     E_tile_2 = tl.load(E + b * E_stride_b, mask=b_in, other=0)
     smaller_2 = tl.minimum(tl.maximum(E_tile_2, 0), size_e - 1)
     chosen_in = tl.where(
-        b_other3_in[:, None],
+        b_other2_in[:, None],
         tl.where(
             (smaller[:, None] < smaller_2[None, :])
-            | (smaller[:, None] == smaller_2[None, :]) & (b_other3[:, None] < b[None, :]),
+            | (smaller[:, None] == smaller_2[None, :]) & (b_other2[:, None] < b[None, :]),
             1,
             0,
         ),
@@ -5188,109 +4606,6 @@ def ndtr(x):
     return tl.abs(tl.where(x > 0, 1.0, 0.0) - tl.exp2(p))
 
 @triton.jit
-def grouped_experts_gradient_X_U_shifted(
-    X, I, U, E, total2, X_U, shifted, size_s, size_f, size_m, size_t, size_e, X_stride_t,
-    X_stride_m, I_stride_b, I_stride_s, U_stride_e, U_stride_m, U_stride_f, E_stride_b,
-    total2_stride_s, total2_stride_b, total2_stride_f, X_U_stride_b, X_U_stride_s, X_U_stride_f,
-    shifted_stride_b, shifted_stride_s, shifted_stride_f, BLOCK_S: tl.constexpr,
-    BLOCK_F: tl.constexpr, BLOCK_M: tl.constexpr, EVEN_S: tl.constexpr, EVEN_F: tl.constexpr,
-    EVEN_M: tl.constexpr, STEP_M: tl.constexpr, STEP_F: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_m = size_m // STEP_M * STEP_M
-    X_stride_t = X_stride_t // STEP_M * STEP_M
-    size_f = size_f // STEP_F * STEP_F
-    U_stride_e = U_stride_e // STEP_F * STEP_F
-    U_stride_m = U_stride_m // STEP_F * STEP_F
-    total2_stride_s = total2_stride_s // STEP_F * STEP_F
-    total2_stride_b = total2_stride_b // STEP_F * STEP_F
-    X_U_stride_b = X_U_stride_b // STEP_F * STEP_F
-    X_U_stride_s = X_U_stride_s // STEP_F * STEP_F
-    shifted_stride_b = shifted_stride_b // STEP_F * STEP_F
-    shifted_stride_s = shifted_stride_s // STEP_F * STEP_F
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    f_id = pid % tl.cdiv(size_f, BLOCK_F)
-    pid = pid // tl.cdiv(size_f, BLOCK_F)
-    s_id = pid % tl.cdiv(size_s, BLOCK_S)
-    pid = pid // tl.cdiv(size_s, BLOCK_S)
-    b = pid
-    s = s_id * BLOCK_S + tl.arange(0, BLOCK_S)
-    s_in = tl.full([BLOCK_S], True, tl.int1) if EVEN_S else s < size_s
-    f = f_id * BLOCK_F + tl.arange(0, BLOCK_F)
-    f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
-
-    # where its tensors start
-    I_base = I + b * I_stride_b
-    E_base = E + b * E_stride_b
-    total2_base = total2 + b * total2_stride_b
-    X_U_base = X_U + b * X_U_stride_b
-    shifted_base = shifted + b * shifted_stride_b
-
-    # held by the group for the whole stream
-    I_tile = tl.load(I_base + s * I_stride_s, mask=s_in, other=0)
-    E_tile = tl.load(E_base)
-
-    # stream m
-    X_U_acc = tl.zeros([BLOCK_S, BLOCK_F], tl.float32)
-    for m_start in tl.range(0, size_m, BLOCK_M):
-        m = m_start + tl.arange(0, BLOCK_M).to(INDEX)
-        m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
-        X_t = tl.minimum(tl.maximum(I_tile[:, None], 0), size_t - 1).to(INDEX)
-        X_tile = tl.load(
-            X + X_t * X_stride_t + m[None, :] * X_stride_m,
-            mask=s_in[:, None] & m_in[None, :],
-            other=0.0,
-        )
-        U_e = tl.minimum(tl.maximum(E_tile, 0), size_e - 1).to(INDEX)
-        U_tile = tl.load(
-            U + U_e * U_stride_e + m[:, None] * U_stride_m + f[None, :] * U_stride_f,
-            mask=m_in[:, None] & f_in[None, :],
-            other=0.0,
-        )
-        X_U_acc = tl.dot(X_tile, U_tile, X_U_acc, input_precision='ieee')
-
-    # tail
-    tl.store(
-        X_U_base + s[:, None] * X_U_stride_s + f[None, :] * X_U_stride_f,
-        X_U_acc,
-        mask=s_in[:, None] & f_in[None, :],
-    )
-    total2_tile = tl.load(
-        total2_base + s[:, None] * total2_stride_s + f[None, :] * total2_stride_f,
-        mask=s_in[:, None] & f_in[None, :],
-        other=0.0,
-    )
-    tl.store(
-        shifted_base + s[:, None] * shifted_stride_s + f[None, :] * shifted_stride_f,
-        ndtr(X_U_acc) * total2_tile.to(tl.float32)
-        + X_U_acc
-        * total2_tile.to(tl.float32)
-        * (0.3989422804014327 * tl.exp(-0.5 * (X_U_acc * X_U_acc))),
-        mask=s_in[:, None] & f_in[None, :],
-    )
-
-
-@triton.jit
-def ndtr(x):
-    """The normal distribution function, within 8e-8, and 7e-7 of itself down to -2, 3e-4 to -8."""
-    y = tl.abs(x)
-    p = -1.6548785e-08 * y + 5.7351485e-07
-    p = p * y + -8.279047e-06
-    p = p * y + 6.3113686e-05
-    p = p * y + -0.00024152013
-    p = p * y + -6.465392e-05
-    p = p * y + 0.007011125
-    p = p * y + -0.052476574
-    p = p * y + -0.45921147
-    p = p * y + -1.151105
-    p = p * y + -1.0
-    return tl.abs(tl.where(x > 0, 1.0, 0.0) - tl.exp2(p))
-
-@triton.jit
 def grouped_experts_gradient_total7(
     total, X_U, total7, size_n, size_f, size_s, total_stride_s, total_stride_b, total_stride_n,
     X_U_stride_b, X_U_stride_s, X_U_stride_f, total7_stride_b, total7_stride_n, total7_stride_f,
@@ -5550,130 +4865,855 @@ def grouped_experts_gradient_Y(
 
 
 @triton.jit
-def grouped_experts_gradient_dG(
-    dO, Y, B, P, dG, size_k, size_n, size_b, size_s, dO_stride_t, dO_stride_n, Y_stride_b,
-    Y_stride_s, Y_stride_n, B_stride_t, B_stride_k, P_stride_t, P_stride_k, dG_stride_t,
-    dG_stride_k, BLOCK_N: tl.constexpr, EVEN_N: tl.constexpr, STEP_N: tl.constexpr,
-    WIDE: tl.constexpr,
+def grouped_experts_gradient_chosen_chosen_2_2(
+    smaller, chosen, chosen_2, scale, size_t, size_b, size_s, size_b_s_in_order,
+    smaller_stride_b_s_in_order, chosen_stride_t, chosen_2_stride_t, BLOCK_T: tl.constexpr,
+    EVEN_T: tl.constexpr, STEP_T: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_n = size_n // STEP_N * STEP_N
-    dO_stride_t = dO_stride_t // STEP_N * STEP_N
-    Y_stride_b = Y_stride_b // STEP_N * STEP_N
-    Y_stride_s = Y_stride_s // STEP_N * STEP_N
+    size_t = size_t // STEP_T * STEP_T
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    k = pid % size_k
-    pid = pid // size_k
-    t = pid
-    n = tl.arange(0, BLOCK_N).to(INDEX)
-    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-
-    # where its tensors start
-    dO_base = dO + t * dO_stride_t
-    B_base = B + t * B_stride_t + k * B_stride_k
-    P_base = P + t * P_stride_t + k * P_stride_k
-    dG_base = dG + t * dG_stride_t + k * dG_stride_k
-    dO_tile = tl.load(dO_base + n * dO_stride_n, mask=n_in, other=0.0)
-    B_tile = tl.load(B_base)
-    Y_b = tl.minimum(tl.maximum(B_tile, 0), size_b - 1).to(INDEX)
-    P_tile = tl.load(P_base)
-    Y_s = tl.minimum(tl.maximum(P_tile, 0), size_s - 1).to(INDEX)
-    Y_tile = tl.load(Y + Y_b * Y_stride_b + Y_s * Y_stride_s + n * Y_stride_n, mask=n_in, other=0.0)
-    dG_2 = tl.sum(dO_tile.to(tl.float32) * Y_tile.to(tl.float32), axis=0)
-    tl.store(dG_base, dG_2)
+    t_id = pid
+    t = t_id * BLOCK_T + tl.arange(0, BLOCK_T)
+    t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
+    smaller_b_s_in_order = tl.minimum(tl.maximum(0 + 1073741824 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile = tl.load(smaller + smaller_b_s_in_order * smaller_stride_b_s_in_order)
+    chosen_3 = tl.where(scale & (smaller_tile < t), 0 + 1073741824, 0)
+    shifted = chosen_3 + 536870912
+    smaller_b_s_in_order_2 = tl.minimum(tl.maximum(shifted - 1, 0), size_b_s_in_order - 1).to(INDEX)
+    smaller_tile_2 = tl.load(
+        smaller + smaller_b_s_in_order_2 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_4 = tl.where((shifted <= size_b * size_s) & (smaller_tile_2 < t), shifted, chosen_3)
+    shifted_2 = chosen_4 + 268435456
+    smaller_b_s_in_order_3 = tl.minimum(tl.maximum(shifted_2 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_3 = tl.load(
+        smaller + smaller_b_s_in_order_3 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_5 = tl.where(
+        (tl.multiple_of(shifted_2, [1]) <= size_b * size_s) & (smaller_tile_3 < t),
+        shifted_2,
+        chosen_4,
+    )
+    shifted_3 = chosen_5 + 134217728
+    smaller_b_s_in_order_4 = tl.minimum(tl.maximum(shifted_3 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_4 = tl.load(
+        smaller + smaller_b_s_in_order_4 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_6 = tl.where(
+        (tl.multiple_of(shifted_3, [1]) <= size_b * size_s) & (smaller_tile_4 < t),
+        shifted_3,
+        chosen_5,
+    )
+    shifted_4 = chosen_6 + 67108864
+    smaller_b_s_in_order_5 = tl.minimum(tl.maximum(shifted_4 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_5 = tl.load(
+        smaller + smaller_b_s_in_order_5 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_7 = tl.where(
+        (tl.multiple_of(shifted_4, [1]) <= size_b * size_s) & (smaller_tile_5 < t),
+        shifted_4,
+        chosen_6,
+    )
+    shifted_5 = chosen_7 + 33554432
+    test = tl.multiple_of(shifted_5, [1]) <= size_b * size_s
+    difference = shifted_5 - 1
+    smaller_b_s_in_order_6 = tl.minimum(tl.maximum(difference, 0), size_b_s_in_order - 1).to(INDEX)
+    smaller_tile_6 = tl.load(
+        smaller + smaller_b_s_in_order_6 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_8 = tl.where(test & (smaller_tile_6 < t), shifted_5, chosen_7)
+    shifted_6 = chosen_8 + 16777216
+    smaller_b_s_in_order_7 = tl.minimum(tl.maximum(shifted_6 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_7 = tl.load(
+        smaller + smaller_b_s_in_order_7 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_9 = tl.where(
+        (tl.multiple_of(shifted_6, [1]) <= size_b * size_s) & (smaller_tile_7 < t),
+        shifted_6,
+        chosen_8,
+    )
+    shifted_7 = chosen_9 + 8388608
+    smaller_b_s_in_order_8 = tl.minimum(tl.maximum(shifted_7 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_8 = tl.load(
+        smaller + smaller_b_s_in_order_8 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_10 = tl.where(
+        (tl.multiple_of(shifted_7, [1]) <= size_b * size_s) & (smaller_tile_8 < t),
+        shifted_7,
+        chosen_9,
+    )
+    shifted_8 = chosen_10 + 4194304
+    smaller_b_s_in_order_9 = tl.minimum(tl.maximum(shifted_8 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_9 = tl.load(
+        smaller + smaller_b_s_in_order_9 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_11 = tl.where(
+        (tl.multiple_of(shifted_8, [1]) <= size_b * size_s) & (smaller_tile_9 < t),
+        shifted_8,
+        chosen_10,
+    )
+    shifted_9 = chosen_11 + 2097152
+    smaller_b_s_in_order_10 = tl.minimum(tl.maximum(shifted_9 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_10 = tl.load(
+        smaller + smaller_b_s_in_order_10 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_12 = tl.where(
+        (tl.multiple_of(shifted_9, [1]) <= size_b * size_s) & (smaller_tile_10 < t),
+        shifted_9,
+        chosen_11,
+    )
+    shifted_10 = chosen_12 + 1048576
+    smaller_b_s_in_order_11 = tl.minimum(tl.maximum(shifted_10 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_11 = tl.load(
+        smaller + smaller_b_s_in_order_11 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_13 = tl.where(
+        (tl.multiple_of(shifted_10, [1]) <= size_b * size_s) & (smaller_tile_11 < t),
+        shifted_10,
+        chosen_12,
+    )
+    shifted_11 = chosen_13 + 524288
+    test_2 = tl.multiple_of(shifted_11, [1]) <= size_b * size_s
+    difference_2 = shifted_11 - 1
+    smaller_b_s_in_order_12 = tl.minimum(tl.maximum(difference_2, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_12 = tl.load(
+        smaller + smaller_b_s_in_order_12 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_14 = tl.where(test_2 & (smaller_tile_12 < t), shifted_11, chosen_13)
+    shifted_12 = chosen_14 + 262144
+    smaller_b_s_in_order_13 = tl.minimum(tl.maximum(shifted_12 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_13 = tl.load(
+        smaller + smaller_b_s_in_order_13 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_15 = tl.where(
+        (tl.multiple_of(shifted_12, [1]) <= size_b * size_s) & (smaller_tile_13 < t),
+        shifted_12,
+        chosen_14,
+    )
+    shifted_13 = chosen_15 + 131072
+    smaller_b_s_in_order_14 = tl.minimum(tl.maximum(shifted_13 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_14 = tl.load(
+        smaller + smaller_b_s_in_order_14 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_16 = tl.where(
+        (tl.multiple_of(shifted_13, [1]) <= size_b * size_s) & (smaller_tile_14 < t),
+        shifted_13,
+        chosen_15,
+    )
+    shifted_14 = chosen_16 + 65536
+    smaller_b_s_in_order_15 = tl.minimum(tl.maximum(shifted_14 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_15 = tl.load(
+        smaller + smaller_b_s_in_order_15 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_17 = tl.where(
+        (tl.multiple_of(shifted_14, [1]) <= size_b * size_s) & (smaller_tile_15 < t),
+        shifted_14,
+        chosen_16,
+    )
+    shifted_15 = chosen_17 + 32768
+    smaller_b_s_in_order_16 = tl.minimum(tl.maximum(shifted_15 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_16 = tl.load(
+        smaller + smaller_b_s_in_order_16 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_18 = tl.where(
+        (tl.multiple_of(shifted_15, [1]) <= size_b * size_s) & (smaller_tile_16 < t),
+        shifted_15,
+        chosen_17,
+    )
+    shifted_16 = chosen_18 + 16384
+    smaller_b_s_in_order_17 = tl.minimum(tl.maximum(shifted_16 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_17 = tl.load(
+        smaller + smaller_b_s_in_order_17 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_19 = tl.where(
+        (tl.multiple_of(shifted_16, [1]) <= size_b * size_s) & (smaller_tile_17 < t),
+        shifted_16,
+        chosen_18,
+    )
+    shifted_17 = chosen_19 + 8192
+    test_3 = tl.multiple_of(shifted_17, [1]) <= size_b * size_s
+    difference_3 = shifted_17 - 1
+    smaller_b_s_in_order_18 = tl.minimum(tl.maximum(difference_3, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_18 = tl.load(
+        smaller + smaller_b_s_in_order_18 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_20 = tl.where(test_3 & (smaller_tile_18 < t), shifted_17, chosen_19)
+    shifted_18 = chosen_20 + 4096
+    smaller_b_s_in_order_19 = tl.minimum(tl.maximum(shifted_18 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_19 = tl.load(
+        smaller + smaller_b_s_in_order_19 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_21 = tl.where(
+        (tl.multiple_of(shifted_18, [1]) <= size_b * size_s) & (smaller_tile_19 < t),
+        shifted_18,
+        chosen_20,
+    )
+    shifted_19 = chosen_21 + 2048
+    smaller_b_s_in_order_20 = tl.minimum(tl.maximum(shifted_19 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_20 = tl.load(
+        smaller + smaller_b_s_in_order_20 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_22 = tl.where(
+        (tl.multiple_of(shifted_19, [1]) <= size_b * size_s) & (smaller_tile_20 < t),
+        shifted_19,
+        chosen_21,
+    )
+    shifted_20 = chosen_22 + 1024
+    smaller_b_s_in_order_21 = tl.minimum(tl.maximum(shifted_20 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_21 = tl.load(
+        smaller + smaller_b_s_in_order_21 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_23 = tl.where(
+        (tl.multiple_of(shifted_20, [1]) <= size_b * size_s) & (smaller_tile_21 < t),
+        shifted_20,
+        chosen_22,
+    )
+    shifted_21 = chosen_23 + 512
+    smaller_b_s_in_order_22 = tl.minimum(tl.maximum(shifted_21 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_22 = tl.load(
+        smaller + smaller_b_s_in_order_22 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_24 = tl.where(
+        (tl.multiple_of(shifted_21, [1]) <= size_b * size_s) & (smaller_tile_22 < t),
+        shifted_21,
+        chosen_23,
+    )
+    shifted_22 = chosen_24 + 256
+    smaller_b_s_in_order_23 = tl.minimum(tl.maximum(shifted_22 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_23 = tl.load(
+        smaller + smaller_b_s_in_order_23 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_25 = tl.where(
+        (tl.multiple_of(shifted_22, [1]) <= size_b * size_s) & (smaller_tile_23 < t),
+        shifted_22,
+        chosen_24,
+    )
+    shifted_23 = chosen_25 + 128
+    test_4 = tl.multiple_of(shifted_23, [1]) <= size_b * size_s
+    difference_4 = shifted_23 - 1
+    smaller_b_s_in_order_24 = tl.minimum(tl.maximum(difference_4, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_24 = tl.load(
+        smaller + smaller_b_s_in_order_24 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_26 = tl.where(test_4 & (smaller_tile_24 < t), shifted_23, chosen_25)
+    shifted_24 = chosen_26 + 64
+    smaller_b_s_in_order_25 = tl.minimum(tl.maximum(shifted_24 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_25 = tl.load(
+        smaller + smaller_b_s_in_order_25 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_27 = tl.where(
+        (tl.multiple_of(shifted_24, [1]) <= size_b * size_s) & (smaller_tile_25 < t),
+        shifted_24,
+        chosen_26,
+    )
+    shifted_25 = chosen_27 + 32
+    smaller_b_s_in_order_26 = tl.minimum(tl.maximum(shifted_25 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_26 = tl.load(
+        smaller + smaller_b_s_in_order_26 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_28 = tl.where(
+        (tl.multiple_of(shifted_25, [1]) <= size_b * size_s) & (smaller_tile_26 < t),
+        shifted_25,
+        chosen_27,
+    )
+    shifted_26 = chosen_28 + 16
+    smaller_b_s_in_order_27 = tl.minimum(tl.maximum(shifted_26 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_27 = tl.load(
+        smaller + smaller_b_s_in_order_27 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_29 = tl.where(
+        (tl.multiple_of(shifted_26, [1]) <= size_b * size_s) & (smaller_tile_27 < t),
+        shifted_26,
+        chosen_28,
+    )
+    shifted_27 = chosen_29 + 8
+    smaller_b_s_in_order_28 = tl.minimum(tl.maximum(shifted_27 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_28 = tl.load(
+        smaller + smaller_b_s_in_order_28 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_30 = tl.where(
+        (tl.multiple_of(shifted_27, [1]) <= size_b * size_s) & (smaller_tile_28 < t),
+        shifted_27,
+        chosen_29,
+    )
+    shifted_28 = chosen_30 + 4
+    smaller_b_s_in_order_29 = tl.minimum(tl.maximum(shifted_28 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_29 = tl.load(
+        smaller + smaller_b_s_in_order_29 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_31 = tl.where(
+        (tl.multiple_of(shifted_28, [1]) <= size_b * size_s) & (smaller_tile_29 < t),
+        shifted_28,
+        chosen_30,
+    )
+    shifted_29 = chosen_31 + 2
+    test_5 = tl.multiple_of(shifted_29, [1]) <= size_b * size_s
+    difference_5 = shifted_29 - 1
+    smaller_b_s_in_order_30 = tl.minimum(tl.maximum(difference_5, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_30 = tl.load(
+        smaller + smaller_b_s_in_order_30 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_32 = tl.where(test_5 & (smaller_tile_30 < t), shifted_29, chosen_31)
+    shifted_30 = chosen_32 + 1
+    smaller_b_s_in_order_31 = tl.minimum(tl.maximum(shifted_30 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_31 = tl.load(
+        smaller + smaller_b_s_in_order_31 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_33 = tl.where(
+        (tl.multiple_of(shifted_30, [1]) <= size_b * size_s) & (smaller_tile_31 < t),
+        shifted_30,
+        chosen_32,
+    )
+    tl.store(chosen + t * chosen_stride_t, chosen_33, mask=t_in)
+    chosen_34 = tl.where(scale & (smaller_tile <= t), 0 + 1073741824, 0)
+    shifted_31 = chosen_34 + 536870912
+    smaller_b_s_in_order_32 = tl.minimum(tl.maximum(shifted_31 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_32 = tl.load(
+        smaller + smaller_b_s_in_order_32 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_35 = tl.where(
+        (shifted_31 <= size_b * size_s) & (smaller_tile_32 <= t),
+        shifted_31,
+        chosen_34,
+    )
+    shifted_32 = chosen_35 + 268435456
+    smaller_b_s_in_order_33 = tl.minimum(tl.maximum(shifted_32 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_33 = tl.load(
+        smaller + smaller_b_s_in_order_33 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_36 = tl.where(
+        (tl.multiple_of(shifted_32, [1]) <= size_b * size_s) & (smaller_tile_33 <= t),
+        shifted_32,
+        chosen_35,
+    )
+    shifted_33 = chosen_36 + 134217728
+    smaller_b_s_in_order_34 = tl.minimum(tl.maximum(shifted_33 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_34 = tl.load(
+        smaller + smaller_b_s_in_order_34 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_37 = tl.where(
+        (tl.multiple_of(shifted_33, [1]) <= size_b * size_s) & (smaller_tile_34 <= t),
+        shifted_33,
+        chosen_36,
+    )
+    shifted_34 = chosen_37 + 67108864
+    smaller_b_s_in_order_35 = tl.minimum(tl.maximum(shifted_34 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_35 = tl.load(
+        smaller + smaller_b_s_in_order_35 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_38 = tl.where(
+        (tl.multiple_of(shifted_34, [1]) <= size_b * size_s) & (smaller_tile_35 <= t),
+        shifted_34,
+        chosen_37,
+    )
+    shifted_35 = chosen_38 + 33554432
+    smaller_b_s_in_order_36 = tl.minimum(tl.maximum(shifted_35 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_36 = tl.load(
+        smaller + smaller_b_s_in_order_36 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    test_6 = smaller_tile_36 <= t
+    chosen_39 = tl.where(
+        (tl.multiple_of(shifted_35, [1]) <= size_b * size_s) & test_6,
+        shifted_35,
+        chosen_38,
+    )
+    shifted_36 = chosen_39 + 16777216
+    smaller_b_s_in_order_37 = tl.minimum(tl.maximum(shifted_36 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_37 = tl.load(
+        smaller + smaller_b_s_in_order_37 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_40 = tl.where(
+        (tl.multiple_of(shifted_36, [1]) <= size_b * size_s) & (smaller_tile_37 <= t),
+        shifted_36,
+        chosen_39,
+    )
+    shifted_37 = chosen_40 + 8388608
+    smaller_b_s_in_order_38 = tl.minimum(tl.maximum(shifted_37 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_38 = tl.load(
+        smaller + smaller_b_s_in_order_38 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_41 = tl.where(
+        (tl.multiple_of(shifted_37, [1]) <= size_b * size_s) & (smaller_tile_38 <= t),
+        shifted_37,
+        chosen_40,
+    )
+    shifted_38 = chosen_41 + 4194304
+    smaller_b_s_in_order_39 = tl.minimum(tl.maximum(shifted_38 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_39 = tl.load(
+        smaller + smaller_b_s_in_order_39 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_42 = tl.where(
+        (tl.multiple_of(shifted_38, [1]) <= size_b * size_s) & (smaller_tile_39 <= t),
+        shifted_38,
+        chosen_41,
+    )
+    shifted_39 = chosen_42 + 2097152
+    smaller_b_s_in_order_40 = tl.minimum(tl.maximum(shifted_39 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_40 = tl.load(
+        smaller + smaller_b_s_in_order_40 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_43 = tl.where(
+        (tl.multiple_of(shifted_39, [1]) <= size_b * size_s) & (smaller_tile_40 <= t),
+        shifted_39,
+        chosen_42,
+    )
+    shifted_40 = chosen_43 + 1048576
+    smaller_b_s_in_order_41 = tl.minimum(tl.maximum(shifted_40 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_41 = tl.load(
+        smaller + smaller_b_s_in_order_41 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_44 = tl.where(
+        (tl.multiple_of(shifted_40, [1]) <= size_b * size_s) & (smaller_tile_41 <= t),
+        shifted_40,
+        chosen_43,
+    )
+    shifted_41 = chosen_44 + 524288
+    test_7 = tl.multiple_of(shifted_41, [1]) <= size_b * size_s
+    difference_6 = shifted_41 - 1
+    smaller_b_s_in_order_42 = tl.minimum(tl.maximum(difference_6, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_42 = tl.load(
+        smaller + smaller_b_s_in_order_42 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_45 = tl.where(test_7 & (smaller_tile_42 <= t), shifted_41, chosen_44)
+    shifted_42 = chosen_45 + 262144
+    smaller_b_s_in_order_43 = tl.minimum(tl.maximum(shifted_42 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_43 = tl.load(
+        smaller + smaller_b_s_in_order_43 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_46 = tl.where(
+        (tl.multiple_of(shifted_42, [1]) <= size_b * size_s) & (smaller_tile_43 <= t),
+        shifted_42,
+        chosen_45,
+    )
+    shifted_43 = chosen_46 + 131072
+    smaller_b_s_in_order_44 = tl.minimum(tl.maximum(shifted_43 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_44 = tl.load(
+        smaller + smaller_b_s_in_order_44 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_47 = tl.where(
+        (tl.multiple_of(shifted_43, [1]) <= size_b * size_s) & (smaller_tile_44 <= t),
+        shifted_43,
+        chosen_46,
+    )
+    shifted_44 = chosen_47 + 65536
+    smaller_b_s_in_order_45 = tl.minimum(tl.maximum(shifted_44 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_45 = tl.load(
+        smaller + smaller_b_s_in_order_45 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_48 = tl.where(
+        (tl.multiple_of(shifted_44, [1]) <= size_b * size_s) & (smaller_tile_45 <= t),
+        shifted_44,
+        chosen_47,
+    )
+    shifted_45 = chosen_48 + 32768
+    smaller_b_s_in_order_46 = tl.minimum(tl.maximum(shifted_45 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_46 = tl.load(
+        smaller + smaller_b_s_in_order_46 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_49 = tl.where(
+        (tl.multiple_of(shifted_45, [1]) <= size_b * size_s) & (smaller_tile_46 <= t),
+        shifted_45,
+        chosen_48,
+    )
+    shifted_46 = chosen_49 + 16384
+    smaller_b_s_in_order_47 = tl.minimum(tl.maximum(shifted_46 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_47 = tl.load(
+        smaller + smaller_b_s_in_order_47 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_50 = tl.where(
+        (tl.multiple_of(shifted_46, [1]) <= size_b * size_s) & (smaller_tile_47 <= t),
+        shifted_46,
+        chosen_49,
+    )
+    shifted_47 = chosen_50 + 8192
+    test_8 = tl.multiple_of(shifted_47, [1]) <= size_b * size_s
+    difference_7 = shifted_47 - 1
+    smaller_b_s_in_order_48 = tl.minimum(tl.maximum(difference_7, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_48 = tl.load(
+        smaller + smaller_b_s_in_order_48 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_51 = tl.where(test_8 & (smaller_tile_48 <= t), shifted_47, chosen_50)
+    shifted_48 = chosen_51 + 4096
+    smaller_b_s_in_order_49 = tl.minimum(tl.maximum(shifted_48 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_49 = tl.load(
+        smaller + smaller_b_s_in_order_49 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_52 = tl.where(
+        (tl.multiple_of(shifted_48, [1]) <= size_b * size_s) & (smaller_tile_49 <= t),
+        shifted_48,
+        chosen_51,
+    )
+    shifted_49 = chosen_52 + 2048
+    smaller_b_s_in_order_50 = tl.minimum(tl.maximum(shifted_49 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_50 = tl.load(
+        smaller + smaller_b_s_in_order_50 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_53 = tl.where(
+        (tl.multiple_of(shifted_49, [1]) <= size_b * size_s) & (smaller_tile_50 <= t),
+        shifted_49,
+        chosen_52,
+    )
+    shifted_50 = chosen_53 + 1024
+    smaller_b_s_in_order_51 = tl.minimum(tl.maximum(shifted_50 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_51 = tl.load(
+        smaller + smaller_b_s_in_order_51 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_54 = tl.where(
+        (tl.multiple_of(shifted_50, [1]) <= size_b * size_s) & (smaller_tile_51 <= t),
+        shifted_50,
+        chosen_53,
+    )
+    shifted_51 = chosen_54 + 512
+    smaller_b_s_in_order_52 = tl.minimum(tl.maximum(shifted_51 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_52 = tl.load(
+        smaller + smaller_b_s_in_order_52 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_55 = tl.where(
+        (tl.multiple_of(shifted_51, [1]) <= size_b * size_s) & (smaller_tile_52 <= t),
+        shifted_51,
+        chosen_54,
+    )
+    shifted_52 = chosen_55 + 256
+    smaller_b_s_in_order_53 = tl.minimum(tl.maximum(shifted_52 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_53 = tl.load(
+        smaller + smaller_b_s_in_order_53 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_56 = tl.where(
+        (tl.multiple_of(shifted_52, [1]) <= size_b * size_s) & (smaller_tile_53 <= t),
+        shifted_52,
+        chosen_55,
+    )
+    shifted_53 = chosen_56 + 128
+    test_9 = tl.multiple_of(shifted_53, [1]) <= size_b * size_s
+    difference_8 = shifted_53 - 1
+    smaller_b_s_in_order_54 = tl.minimum(tl.maximum(difference_8, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_54 = tl.load(
+        smaller + smaller_b_s_in_order_54 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_57 = tl.where(test_9 & (smaller_tile_54 <= t), shifted_53, chosen_56)
+    shifted_54 = chosen_57 + 64
+    smaller_b_s_in_order_55 = tl.minimum(tl.maximum(shifted_54 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_55 = tl.load(
+        smaller + smaller_b_s_in_order_55 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_58 = tl.where(
+        (tl.multiple_of(shifted_54, [1]) <= size_b * size_s) & (smaller_tile_55 <= t),
+        shifted_54,
+        chosen_57,
+    )
+    shifted_55 = chosen_58 + 32
+    smaller_b_s_in_order_56 = tl.minimum(tl.maximum(shifted_55 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_56 = tl.load(
+        smaller + smaller_b_s_in_order_56 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_59 = tl.where(
+        (tl.multiple_of(shifted_55, [1]) <= size_b * size_s) & (smaller_tile_56 <= t),
+        shifted_55,
+        chosen_58,
+    )
+    shifted_56 = chosen_59 + 16
+    smaller_b_s_in_order_57 = tl.minimum(tl.maximum(shifted_56 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_57 = tl.load(
+        smaller + smaller_b_s_in_order_57 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_60 = tl.where(
+        (tl.multiple_of(shifted_56, [1]) <= size_b * size_s) & (smaller_tile_57 <= t),
+        shifted_56,
+        chosen_59,
+    )
+    shifted_57 = chosen_60 + 8
+    smaller_b_s_in_order_58 = tl.minimum(tl.maximum(shifted_57 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_58 = tl.load(
+        smaller + smaller_b_s_in_order_58 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_61 = tl.where(
+        (tl.multiple_of(shifted_57, [1]) <= size_b * size_s) & (smaller_tile_58 <= t),
+        shifted_57,
+        chosen_60,
+    )
+    shifted_58 = chosen_61 + 4
+    smaller_b_s_in_order_59 = tl.minimum(tl.maximum(shifted_58 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_59 = tl.load(
+        smaller + smaller_b_s_in_order_59 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_62 = tl.where(
+        (tl.multiple_of(shifted_58, [1]) <= size_b * size_s) & (smaller_tile_59 <= t),
+        shifted_58,
+        chosen_61,
+    )
+    shifted_59 = chosen_62 + 2
+    test_10 = tl.multiple_of(shifted_59, [1]) <= size_b * size_s
+    difference_9 = shifted_59 - 1
+    smaller_b_s_in_order_60 = tl.minimum(tl.maximum(difference_9, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_60 = tl.load(
+        smaller + smaller_b_s_in_order_60 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_63 = tl.where(test_10 & (smaller_tile_60 <= t), shifted_59, chosen_62)
+    shifted_60 = chosen_63 + 1
+    smaller_b_s_in_order_61 = tl.minimum(tl.maximum(shifted_60 - 1, 0), size_b_s_in_order - 1).to(
+        INDEX,
+    )
+    smaller_tile_61 = tl.load(
+        smaller + smaller_b_s_in_order_61 * smaller_stride_b_s_in_order,
+        mask=t_in,
+        other=0,
+    )
+    chosen_2_2 = tl.where(
+        (tl.multiple_of(shifted_60, [1]) <= size_b * size_s) & (smaller_tile_61 <= t),
+        shifted_60,
+        chosen_63,
+    )
+    tl.store(chosen_2 + t * chosen_2_stride_t, chosen_2_2, mask=t_in)
 
 
 @triton.jit
-def grouped_experts_gradient_total3(
-    shifted, U, E, total3, size_s, size_m, size_f, size_e, shifted_stride_b, shifted_stride_s,
-    shifted_stride_f, U_stride_e, U_stride_m, U_stride_f, E_stride_b, total3_stride_b,
-    total3_stride_s, total3_stride_m, BLOCK_S: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_F: tl.constexpr, EVEN_S: tl.constexpr, EVEN_M: tl.constexpr, EVEN_F: tl.constexpr,
-    STEP_F: tl.constexpr, STEP_M: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_f = size_f // STEP_F * STEP_F
-    shifted_stride_b = shifted_stride_b // STEP_F * STEP_F
-    shifted_stride_s = shifted_stride_s // STEP_F * STEP_F
-    U_stride_e = U_stride_e // STEP_F * STEP_F
-    U_stride_m = U_stride_m // STEP_F * STEP_F
-    size_m = size_m // STEP_M * STEP_M
-    total3_stride_b = total3_stride_b // STEP_M * STEP_M
-    total3_stride_s = total3_stride_s // STEP_M * STEP_M
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    m_id = pid % tl.cdiv(size_m, BLOCK_M)
-    pid = pid // tl.cdiv(size_m, BLOCK_M)
-    s_id = pid % tl.cdiv(size_s, BLOCK_S)
-    pid = pid // tl.cdiv(size_s, BLOCK_S)
-    b = pid
-    s = s_id * BLOCK_S + tl.arange(0, BLOCK_S)
-    s_in = tl.full([BLOCK_S], True, tl.int1) if EVEN_S else s < size_s
-    m = m_id * BLOCK_M + tl.arange(0, BLOCK_M)
-    m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
-
-    # where its tensors start
-    E_base = E + b * E_stride_b
-    if not DESCRIPTORS:
-        shifted_base = shifted + b * shifted_stride_b
-        total3_base = total3 + b * total3_stride_b
-
-    # held by the group for the whole stream
-    E_tile = tl.load(E_base)
-
-    # stream f
-    total3_acc = tl.zeros([BLOCK_S, BLOCK_M], tl.float32)
-    for f_start in tl.range(0, size_f, BLOCK_F):
-        f = f_start + tl.arange(0, BLOCK_F).to(INDEX)
-        f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
-        if DESCRIPTORS:
-            shifted_tile = tl.reshape(
-                shifted.load([b, s_id * BLOCK_S, f_start]),
-                [BLOCK_S, BLOCK_F],
-            )
-        else:
-            shifted_tile = tl.load(
-                shifted_base + s[:, None] * shifted_stride_s + f[None, :] * shifted_stride_f,
-                mask=s_in[:, None] & f_in[None, :],
-                other=0.0,
-            )
-        U_e = tl.minimum(tl.maximum(E_tile, 0), size_e - 1).to(INDEX)
-        U_tile = tl.load(
-            U + U_e * U_stride_e + m[:, None] * U_stride_m + f[None, :] * U_stride_f,
-            mask=m_in[:, None] & f_in[None, :],
-            other=0.0,
-        )
-        total3_acc = tl.dot(shifted_tile, tl.trans(U_tile), total3_acc, input_precision='ieee')
-
-    # tail
-    total3_tile = total3_acc
-    if DESCRIPTORS:
-        total3.store(
-            [b, s_id * BLOCK_S, m_id * BLOCK_M],
-            tl.reshape(total3_tile.to(total3.dtype), [1, BLOCK_S, BLOCK_M]),
-        )
-    else:
-        tl.store(
-            total3_base + s[:, None] * total3_stride_s + m[None, :] * total3_stride_m,
-            total3_tile,
-            mask=s_in[:, None] & m_in[None, :],
-        )
-
-
-@triton.jit
-def grouped_experts_gradient_dX(
-    chosen, chosen_2, total3, quotient, rest, dX, size_t, size_m, size_b, size_s, chosen_stride_t,
-    chosen_2_stride_t, total3_stride_b, total3_stride_s, total3_stride_m,
-    quotient_stride_b_s_in_order, rest_stride_b_s_in_order, dX_stride_t, dX_stride_m,
-    BLOCK_T: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_B_S_IN_ORDER: tl.constexpr,
-    EVEN_T: tl.constexpr, EVEN_M: tl.constexpr, STEP_M: tl.constexpr, WIDE: tl.constexpr,
+def grouped_experts_gradient_dX_dG(
+    chosen, chosen_2, total3, quotient, rest, dO, Y, B, P, dX, dG, size_m, size_n, size_k, size_b,
+    size_s, chosen_stride_t, chosen_2_stride_t, total3_stride_b, total3_stride_s, total3_stride_m,
+    quotient_stride_b_s_in_order, rest_stride_b_s_in_order, dO_stride_t, dO_stride_n, Y_stride_b,
+    Y_stride_s, Y_stride_n, B_stride_t, B_stride_k, P_stride_t, P_stride_k, dX_stride_t,
+    dX_stride_m, dG_stride_t, dG_stride_k, BLOCK_B_S_IN_ORDER: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_M: tl.constexpr, EVEN_N: tl.constexpr,
+    EVEN_K: tl.constexpr, STEP_M: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -5682,67 +5722,69 @@ def grouped_experts_gradient_dX(
     total3_stride_b = total3_stride_b // STEP_M * STEP_M
     total3_stride_s = total3_stride_s // STEP_M * STEP_M
     dX_stride_t = dX_stride_t // STEP_M * STEP_M
+    size_n = size_n // STEP_N * STEP_N
+    dO_stride_t = dO_stride_t // STEP_N * STEP_N
+    Y_stride_b = Y_stride_b // STEP_N * STEP_N
+    Y_stride_s = Y_stride_s // STEP_N * STEP_N
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    m_id = pid % tl.cdiv(size_m, BLOCK_M)
-    pid = pid // tl.cdiv(size_m, BLOCK_M)
-    t_id = pid
-    t = t_id * BLOCK_T + tl.arange(0, BLOCK_T)
-    t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
-    m = m_id * BLOCK_M + tl.arange(0, BLOCK_M)
+    t = pid
+    m = tl.arange(0, BLOCK_M).to(INDEX)
     m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
+    n = tl.arange(0, BLOCK_N).to(INDEX)
+    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+    k = tl.arange(0, BLOCK_K).to(INDEX)
+    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+
+    # where its tensors start
+    chosen_base = chosen + t * chosen_stride_t
+    chosen_2_base = chosen_2 + t * chosen_2_stride_t
+    dO_base = dO + t * dO_stride_t
+    B_base = B + t * B_stride_t
+    P_base = P + t * P_stride_t
+    dX_base = dX + t * dX_stride_t
+    dG_base = dG + t * dG_stride_t
 
     # held by the group for the whole stream
-    chosen_tile = tl.load(chosen + t * chosen_stride_t, mask=t_in, other=0)
-    chosen_2_tile = tl.load(chosen_2 + t * chosen_2_stride_t, mask=t_in, other=0)
+    chosen_tile = tl.load(chosen_base)
+    chosen_2_tile = tl.load(chosen_2_base)
 
     # the keys that this group visits: places(t)
-    b_s_in_order_first = tl.min(tl.where(t_in, chosen_tile, 2147483647), axis=0)
-    b_s_in_order_end = tl.max(tl.where(t_in, chosen_2_tile, -2147483648), axis=0)
+    b_s_in_order_first = chosen_tile
+    b_s_in_order_end = chosen_2_tile
     b_s_in_order_tiles = tl.cdiv(
         tl.maximum(b_s_in_order_end - b_s_in_order_first, 0),
         BLOCK_B_S_IN_ORDER,
     )
     b_s_in_order_skip = tl.minimum(
-        tl.cdiv(
-            tl.maximum(
-                tl.max(tl.where(t_in, chosen_tile, -2147483648), axis=0) - b_s_in_order_first,
-                0,
-            ),
-            BLOCK_B_S_IN_ORDER,
-        ),
+        tl.cdiv(tl.maximum(chosen_tile - b_s_in_order_first, 0), BLOCK_B_S_IN_ORDER),
         b_s_in_order_tiles,
     )
     b_s_in_order_whole = tl.maximum(
-        tl.maximum(
-            tl.min(tl.where(t_in, chosen_2_tile, 2147483647), axis=0) - b_s_in_order_first,
-            0,
-        )
-        // BLOCK_B_S_IN_ORDER
-        - b_s_in_order_skip,
+        tl.maximum(chosen_2_tile - b_s_in_order_first, 0) // BLOCK_B_S_IN_ORDER - b_s_in_order_skip,
         0,
     )
 
     # stream b_s_in_order: chunks that every query sees whole
-    dX_acc = tl.zeros([BLOCK_T, BLOCK_M], tl.float32)
+    dX_acc = tl.zeros([BLOCK_M], tl.float32)
     for b_s_in_order_tile in tl.range(b_s_in_order_skip, b_s_in_order_skip + b_s_in_order_whole):
         b_s_in_order_start = b_s_in_order_first + b_s_in_order_tile * BLOCK_B_S_IN_ORDER
         b_s_in_order = b_s_in_order_start + tl.arange(0, BLOCK_B_S_IN_ORDER).to(INDEX)
         quotient_tile = tl.load(quotient + b_s_in_order * quotient_stride_b_s_in_order)
-        total3_b = tl.minimum(tl.maximum(quotient_tile[None, :], 0), size_b - 1).to(INDEX)
+        total3_b = tl.minimum(tl.maximum(quotient_tile[:, None], 0), size_b - 1).to(INDEX)
         rest_tile = tl.load(rest + b_s_in_order * rest_stride_b_s_in_order)
-        total3_s = tl.minimum(tl.maximum(rest_tile[None, :], 0), size_s - 1).to(INDEX)
+        total3_s = tl.minimum(tl.maximum(rest_tile[:, None], 0), size_s - 1).to(INDEX)
         total3_tile = tl.load(
             total3
             + total3_b * total3_stride_b
             + total3_s * total3_stride_s
-            + m[:, None] * total3_stride_m,
-            mask=m_in[:, None],
+            + m[None, :] * total3_stride_m,
+            mask=m_in[None, :],
             other=0.0,
         )
-        total = tl.sum(tl.trans(total3_tile.to(tl.float32)), axis=0)
-        dX_acc = dX_acc + total[None, :]
+        total = tl.sum(total3_tile.to(tl.float32), axis=0)
+        dX_acc = dX_acc + total
 
     # stream b_s_in_order: chunks seen in part
     for b_s_in_order_iteration in tl.range(b_s_in_order_tiles - b_s_in_order_whole):
@@ -5759,226 +5801,45 @@ def grouped_experts_gradient_dX(
             mask=b_s_in_order_in,
             other=0,
         )
-        total3_b = tl.minimum(tl.maximum(quotient_tile[None, :], 0), size_b - 1).to(INDEX)
+        total3_b = tl.minimum(tl.maximum(quotient_tile[:, None], 0), size_b - 1).to(INDEX)
         rest_tile = tl.load(
             rest + b_s_in_order * rest_stride_b_s_in_order,
             mask=b_s_in_order_in,
             other=0,
         )
-        total3_s = tl.minimum(tl.maximum(rest_tile[None, :], 0), size_s - 1).to(INDEX)
+        total3_s = tl.minimum(tl.maximum(rest_tile[:, None], 0), size_s - 1).to(INDEX)
         total3_tile = tl.load(
             total3
             + total3_b * total3_stride_b
             + total3_s * total3_stride_s
-            + m[:, None] * total3_stride_m,
-            mask=b_s_in_order_in[None, :] & m_in[:, None],
+            + m[None, :] * total3_stride_m,
+            mask=b_s_in_order_in[:, None] & m_in[None, :],
             other=0.0,
         )
         total_2 = tl.sum(
             tl.where(
-                (
-                    (chosen_tile[:, None] <= b_s_in_order[None, :])
-                    & (b_s_in_order[None, :] < chosen_2_tile[:, None])
-                )[:, None, :],
-                total3_tile.to(tl.float32)[None, :, :],
+                ((chosen_tile <= b_s_in_order) & (b_s_in_order < chosen_2_tile))[:, None],
+                total3_tile.to(tl.float32),
                 0.0,
             ),
-            axis=2,
+            axis=0,
         )
         dX_acc = dX_acc + total_2
 
     # tail
-    tl.store(
-        dX + t[:, None] * dX_stride_t + m[None, :] * dX_stride_m,
-        dX_acc,
-        mask=t_in[:, None] & m_in[None, :],
+    tl.store(dX_base + m * dX_stride_m, dX_acc, mask=m_in)
+    dO_tile = tl.load(dO_base + n * dO_stride_n, mask=n_in, other=0.0)
+    B_tile = tl.load(B_base + k * B_stride_k, mask=k_in, other=0)
+    Y_b = tl.minimum(tl.maximum(B_tile[None, :], 0), size_b - 1).to(INDEX)
+    P_tile = tl.load(P_base + k * P_stride_k, mask=k_in, other=0)
+    Y_s = tl.minimum(tl.maximum(P_tile[None, :], 0), size_s - 1).to(INDEX)
+    Y_tile = tl.load(
+        Y + Y_b * Y_stride_b + Y_s * Y_stride_s + n[:, None] * Y_stride_n,
+        mask=k_in[None, :] & n_in[:, None],
+        other=0.0,
     )
-
-
-@triton.jit
-def grouped_experts_gradient_total5(
-    shifted, X, I, total5, size_f, size_m, size_s, size_t, shifted_stride_b, shifted_stride_s,
-    shifted_stride_f, X_stride_t, X_stride_m, I_stride_b, I_stride_s, total5_stride_b,
-    total5_stride_f, total5_stride_m, BLOCK_F: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_S: tl.constexpr, EVEN_F: tl.constexpr, EVEN_M: tl.constexpr, EVEN_S: tl.constexpr,
-    STEP_F: tl.constexpr, STEP_M: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_f = size_f // STEP_F * STEP_F
-    shifted_stride_b = shifted_stride_b // STEP_F * STEP_F
-    shifted_stride_s = shifted_stride_s // STEP_F * STEP_F
-    size_m = size_m // STEP_M * STEP_M
-    X_stride_t = X_stride_t // STEP_M * STEP_M
-    total5_stride_b = total5_stride_b // STEP_M * STEP_M
-    total5_stride_f = total5_stride_f // STEP_M * STEP_M
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    m_id = pid % tl.cdiv(size_m, BLOCK_M)
-    pid = pid // tl.cdiv(size_m, BLOCK_M)
-    f_id = pid % tl.cdiv(size_f, BLOCK_F)
-    pid = pid // tl.cdiv(size_f, BLOCK_F)
-    b = pid
-    f = f_id * BLOCK_F + tl.arange(0, BLOCK_F)
-    f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
-    m = m_id * BLOCK_M + tl.arange(0, BLOCK_M)
-    m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
-
-    # where its tensors start
-    I_base = I + b * I_stride_b
-    if not DESCRIPTORS:
-        shifted_base = shifted + b * shifted_stride_b
-        total5_base = total5 + b * total5_stride_b
-
-    # stream s
-    total5_acc = tl.zeros([BLOCK_F, BLOCK_M], tl.float32)
-    for s_start in tl.range(0, size_s, BLOCK_S):
-        s = s_start + tl.arange(0, BLOCK_S).to(INDEX)
-        s_in = tl.full([BLOCK_S], True, tl.int1) if EVEN_S else s < size_s
-        if DESCRIPTORS:
-            shifted_tile = tl.reshape(
-                shifted.load([b, s_start, f_id * BLOCK_F]),
-                [BLOCK_S, BLOCK_F],
-            )
-        else:
-            shifted_tile = tl.load(
-                shifted_base + s[:, None] * shifted_stride_s + f[None, :] * shifted_stride_f,
-                mask=s_in[:, None] & f_in[None, :],
-                other=0.0,
-            )
-        I_tile = tl.load(I_base + s * I_stride_s, mask=s_in, other=0)
-        X_t = tl.minimum(tl.maximum(I_tile[:, None], 0), size_t - 1).to(INDEX)
-        X_tile = tl.load(
-            X + X_t * X_stride_t + m[None, :] * X_stride_m,
-            mask=s_in[:, None] & m_in[None, :],
-            other=0.0,
-        )
-        total5_acc = tl.dot(tl.trans(shifted_tile), X_tile, total5_acc, input_precision='ieee')
-
-    # tail
-    total5_tile = total5_acc
-    if DESCRIPTORS:
-        total5.store(
-            [b, f_id * BLOCK_F, m_id * BLOCK_M],
-            tl.reshape(total5_tile.to(total5.dtype), [1, BLOCK_F, BLOCK_M]),
-        )
-    else:
-        tl.store(
-            total5_base + f[:, None] * total5_stride_f + m[None, :] * total5_stride_m,
-            total5_tile,
-            mask=f_in[:, None] & m_in[None, :],
-        )
-
-
-@triton.jit
-def grouped_experts_gradient_dU(
-    chosen_5, chosen_6, total5, total_7, dU, size_m, size_f, size_b, chosen_5_stride_e,
-    chosen_6_stride_e, total5_stride_b, total5_stride_f, total5_stride_m, total_7_stride_b_in_order,
-    dU_stride_e, dU_stride_m, dU_stride_f, BLOCK_M: tl.constexpr, BLOCK_F: tl.constexpr,
-    BLOCK_B_IN_ORDER: tl.constexpr, EVEN_M: tl.constexpr, EVEN_F: tl.constexpr,
-    STEP_M: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_m = size_m // STEP_M * STEP_M
-    total5_stride_b = total5_stride_b // STEP_M * STEP_M
-    total5_stride_f = total5_stride_f // STEP_M * STEP_M
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    f_id = pid % tl.cdiv(size_f, BLOCK_F)
-    pid = pid // tl.cdiv(size_f, BLOCK_F)
-    m_id = pid % tl.cdiv(size_m, BLOCK_M)
-    pid = pid // tl.cdiv(size_m, BLOCK_M)
-    e = pid
-    f = f_id * BLOCK_F + tl.arange(0, BLOCK_F)
-    f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
-    m = m_id * BLOCK_M + tl.arange(0, BLOCK_M)
-    m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
-
-    # where its tensors start
-    chosen_5_base = chosen_5 + e * chosen_5_stride_e
-    chosen_6_base = chosen_6 + e * chosen_6_stride_e
-    dU_base = dU + e * dU_stride_e
-
-    # held by the group for the whole stream
-    chosen_5_tile = tl.load(chosen_5_base)
-    chosen_6_tile = tl.load(chosen_6_base)
-
-    # the keys that this group visits: places(e)
-    b_in_order_first = chosen_5_tile
-    b_in_order_end = chosen_6_tile
-    b_in_order_tiles = tl.cdiv(tl.maximum(b_in_order_end - b_in_order_first, 0), BLOCK_B_IN_ORDER)
-    b_in_order_skip = tl.minimum(
-        tl.cdiv(tl.maximum(chosen_5_tile - b_in_order_first, 0), BLOCK_B_IN_ORDER),
-        b_in_order_tiles,
-    )
-    b_in_order_whole = tl.maximum(
-        tl.maximum(chosen_6_tile - b_in_order_first, 0) // BLOCK_B_IN_ORDER - b_in_order_skip,
-        0,
-    )
-
-    # stream b_in_order: chunks that every query sees whole
-    dU_acc = tl.zeros([BLOCK_F, BLOCK_M], tl.float32)
-    for b_in_order_tile in tl.range(b_in_order_skip, b_in_order_skip + b_in_order_whole):
-        b_in_order_start = b_in_order_first + b_in_order_tile * BLOCK_B_IN_ORDER
-        b_in_order = b_in_order_start + tl.arange(0, BLOCK_B_IN_ORDER).to(INDEX)
-        total_7_tile = tl.load(total_7 + b_in_order * total_7_stride_b_in_order)
-        total5_b = tl.minimum(tl.maximum(total_7_tile[None, None, :], 0), size_b - 1).to(INDEX)
-        total5_tile = tl.load(
-            total5
-            + total5_b * total5_stride_b
-            + f[:, None, None] * total5_stride_f
-            + m[None, :, None] * total5_stride_m,
-            mask=f_in[:, None, None] & m_in[None, :, None],
-            other=0.0,
-        )
-        total = tl.sum(tl.permute(total5_tile.to(tl.float32), [2, 0, 1]), axis=0)
-        dU_acc = dU_acc + total
-
-    # stream b_in_order: chunks seen in part
-    for b_in_order_iteration in tl.range(b_in_order_tiles - b_in_order_whole):
-        b_in_order_tile = tl.where(
-            b_in_order_iteration < b_in_order_skip,
-            b_in_order_iteration,
-            b_in_order_iteration + b_in_order_whole,
-        )
-        b_in_order_start = b_in_order_first + b_in_order_tile * BLOCK_B_IN_ORDER
-        b_in_order = b_in_order_start + tl.arange(0, BLOCK_B_IN_ORDER).to(INDEX)
-        b_in_order_in = b_in_order < b_in_order_end
-        total_7_tile = tl.load(
-            total_7 + b_in_order * total_7_stride_b_in_order,
-            mask=b_in_order_in,
-            other=0,
-        )
-        total5_b = tl.minimum(tl.maximum(total_7_tile[None, None, :], 0), size_b - 1).to(INDEX)
-        total5_tile = tl.load(
-            total5
-            + total5_b * total5_stride_b
-            + f[:, None, None] * total5_stride_f
-            + m[None, :, None] * total5_stride_m,
-            mask=b_in_order_in[None, None, :] & f_in[:, None, None] & m_in[None, :, None],
-            other=0.0,
-        )
-        total_2 = tl.sum(
-            tl.where(
-                ((chosen_5_tile <= b_in_order) & (b_in_order < chosen_6_tile))[None, None, :],
-                total5_tile.to(tl.float32),
-                0.0,
-            ),
-            axis=2,
-        )
-        dU_acc = dU_acc + total_2
-
-    # tail
-    tl.store(
-        dU_base + m[None, :] * dU_stride_m + f[:, None] * dU_stride_f,
-        dU_acc,
-        mask=m_in[None, :] & f_in[:, None],
-    )
+    dG_2 = tl.sum(dO_tile.to(tl.float32)[:, None] * Y_tile.to(tl.float32), axis=0)
+    tl.store(dG_base + k * dG_stride_k, dG_2, mask=k_in)
 
 
 def _reach(sizes, strides, tiles):
@@ -6029,277 +5890,83 @@ def run(X, I, E, U, W, G, B, P, dO):
         raise ValueError(f"P is {tuple(P.shape)}, not {(t, k)}")
     if dO.shape != (t, n):
         raise ValueError(f"dO is {tuple(dO.shape)}, not {(t, n)}")
+    if t * k > 8192:
+        raise ValueError(f"tiles hold up to 8192 of t * k, not {t * k}")
     if b > 128:
         raise ValueError(f"tiles hold up to 128 of b, not {b}")
     if s > 128:
         raise ValueError(f"tiles hold up to 128 of s, not {s}")
-    if k > 2:
-        raise ValueError(f"tiles hold up to 2 of k, not {k}")
+    if m > 1024:
+        raise ValueError(f"tiles hold up to 1024 of m, not {m}")
     if n > 1024:
         raise ValueError(f"tiles hold up to 1024 of n, not {n}")
-    total = torch.empty((b, b, s), dtype=torch.int32, device=X.device)
-    total_2 = torch.empty((b, s), dtype=torch.int32, device=X.device)
+    if k > 2:
+        raise ValueError(f"tiles hold up to 2 of k, not {k}")
+    total = torch.empty((b * s,), dtype=torch.int32, device=X.device)
     quotient = torch.empty((b * s,), dtype=torch.int32, device=X.device)
     rest = torch.empty((b * s,), dtype=torch.int32, device=X.device)
     smaller = torch.empty((b * s,), dtype=torch.int32, device=X.device)
-    chosen = torch.empty((t,), dtype=torch.int32, device=X.device)
-    chosen_2 = torch.empty((t,), dtype=torch.int32, device=X.device)
-    total_4 = torch.empty((t, k), dtype=torch.int32, device=X.device)
+    X_U = torch.empty((b, s, f), dtype=torch.float32, device=X.device)
+    scaled = torch.empty((b, s, f), dtype=torch.float32, device=X.device)
+    total_3 = torch.empty((t * k,), dtype=torch.int32, device=X.device)
     quotient_2 = torch.empty((t * k,), dtype=torch.int32, device=X.device)
     rest_2 = torch.empty((t * k,), dtype=torch.int32, device=X.device)
     smaller_2 = torch.empty((t * k,), dtype=torch.int32, device=X.device)
     smaller_3 = torch.empty((t * k,), dtype=torch.int32, device=X.device)
-    chosen_3 = torch.empty((s, b), dtype=torch.int32, device=X.device)
-    chosen_4 = torch.empty((s, b), dtype=torch.int32, device=X.device)
-    total_6 = torch.empty((s, b, n), dtype=torch.bfloat16, device=X.device)
-    total2 = torch.empty((s, b, f), dtype=torch.bfloat16, device=X.device)
-    total_8 = torch.empty((b,), dtype=torch.int32, device=X.device)
+    chosen = torch.empty((s, b), dtype=torch.int32, device=X.device)
+    chosen_2 = torch.empty((s, b), dtype=torch.int32, device=X.device)
+    total_5 = torch.empty((s, b, n), dtype=torch.bfloat16, device=X.device)
+    shifted = torch.empty((b, s, f), dtype=torch.bfloat16, device=X.device)
+    total3 = torch.empty((b, s, m), dtype=torch.bfloat16, device=X.device)
+    total_7 = torch.empty((b,), dtype=torch.int32, device=X.device)
     smaller_4 = torch.empty((b,), dtype=torch.int32, device=X.device)
+    chosen_3 = torch.empty((e,), dtype=torch.int32, device=X.device)
+    chosen_4 = torch.empty((e,), dtype=torch.int32, device=X.device)
+    total5 = torch.empty((b, f, m), dtype=torch.bfloat16, device=X.device)
+    dU = torch.empty((e, m, f), dtype=torch.bfloat16, device=X.device)
+    total_9 = torch.empty((b,), dtype=torch.int32, device=X.device)
+    smaller_5 = torch.empty((b,), dtype=torch.int32, device=X.device)
     chosen_5 = torch.empty((e,), dtype=torch.int32, device=X.device)
     chosen_6 = torch.empty((e,), dtype=torch.int32, device=X.device)
-    total_10 = torch.empty((b,), dtype=torch.int32, device=X.device)
-    smaller_5 = torch.empty((b,), dtype=torch.int32, device=X.device)
-    chosen_7 = torch.empty((e,), dtype=torch.int32, device=X.device)
-    chosen_8 = torch.empty((e,), dtype=torch.int32, device=X.device)
-    X_U = torch.empty((b, s, f), dtype=torch.float32, device=X.device)
-    shifted = torch.empty((b, s, f), dtype=torch.bfloat16, device=X.device)
     total7 = torch.empty((b, n, f), dtype=torch.bfloat16, device=X.device)
     dW = torch.empty((e, f, n), dtype=torch.bfloat16, device=X.device)
     Y = torch.empty((b, s, n), dtype=torch.bfloat16, device=X.device)
-    dG = torch.empty((t, k), dtype=torch.bfloat16, device=X.device)
-    total3 = torch.empty((b, s, m), dtype=torch.bfloat16, device=X.device)
+    chosen_7 = torch.empty((t,), dtype=torch.int32, device=X.device)
+    chosen_8 = torch.empty((t,), dtype=torch.int32, device=X.device)
     dX = torch.empty((t, m), dtype=torch.bfloat16, device=X.device)
-    total5 = torch.empty((b, f, m), dtype=torch.bfloat16, device=X.device)
-    dU = torch.empty((e, m, f), dtype=torch.bfloat16, device=X.device)
+    dG = torch.empty((t, k), dtype=torch.bfloat16, device=X.device)
 
-    WIDE = max(
-        _reach((b, s), I.stride(), (4, 128)),
-        _reach((b, b, s), total.stride(), (1, 4, 128)),
-    ) >= 2**31
-    GRID = (b * triton.cdiv(b, 4) * triton.cdiv(s, 128),)
+    WIDE = max(_reach((b, s), I.stride(), (1, 1)), _reach((b * s,), total.stride(), (8,))) >= 2**31
+    GRID = (triton.cdiv(b * s, 8),)
     grouped_experts_gradient_total[GRID](
         I, total,
-        b, s, s, t,
+        b * s, b * s, s, t, b,
         *I.stride(), *total.stride(),
-        BLOCK_B=4, BLOCK_S=128, BLOCK_S_OTHER=32,
-        EVEN_B=b % 4 == 0, EVEN_S=s % 128 == 0, EVEN_S_OTHER=s % 32 == 0,
-        STEP_S=_step(s, I.stride(), total.stride()),
+        BLOCK_B_S=8, BLOCK_B_S_OTHER=2048,
+        EVEN_B_S=b * s % 8 == 0, EVEN_B_S_OTHER=b * s % 2048 == 0,
+        STEP_B_S=_step(b * s, total.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, b, s), total.stride(), (128, 1, 16)),
-        _reach((b, s), total_2.stride(), (1, 16)),
+        _reach((b * s,), total.stride(), (1024,)),
+        _reach((b, s), I.stride(), (1, 1)),
+        _reach((b * s,), quotient.stride(), (16,)),
+        _reach((b * s,), rest.stride(), (16,)),
+        _reach((b * s,), smaller.stride(), (16,)),
     ) >= 2**31
-    GRID = (b * triton.cdiv(s, 16),)
-    grouped_experts_gradient_total_2[GRID](
-        total, total_2,
-        s, b,
-        *total.stride(), *total_2.stride(),
-        BLOCK_S=16, BLOCK_B_OTHER=128,
-        EVEN_S=s % 16 == 0, EVEN_B_OTHER=b == 128,
-        STEP_S=_step(s, total.stride(), total_2.stride()),
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((b, s), total_2.stride(), (32, 128)),
-        _reach((b, s), I.stride(), (32, 128)),
-        _reach((b * s,), quotient.stride(), (4,)),
-        _reach((b * s,), rest.stride(), (4,)),
-        _reach((b * s,), smaller.stride(), (4,)),
-    ) >= 2**31
-    GRID = (triton.cdiv(b * s, 4),)
+    GRID = (triton.cdiv(b * s, 16),)
     grouped_experts_gradient_quotient_rest_smaller[GRID](
-        total_2, I, quotient, rest, smaller,
-        b * s, b, s, t,
-        *total_2.stride(), *I.stride(), *quotient.stride(), *rest.stride(), *smaller.stride(),
-        BLOCK_B_S_IN_ORDER=4, BLOCK_B=32, BLOCK_S=128,
-        EVEN_B_S_IN_ORDER=b * s % 4 == 0, EVEN_B=b % 32 == 0, EVEN_S=s == 128,
-        STEP_S=_step(s, total_2.stride()),
+        total, I, quotient, rest, smaller,
+        b * s, b * s, s, t, b,
+        *total.stride(), *I.stride(), *quotient.stride(), *rest.stride(), *smaller.stride(),
+        BLOCK_B_S_IN_ORDER=16, BLOCK_B_S=1024,
+        EVEN_B_S_IN_ORDER=b * s % 16 == 0, EVEN_B_S=b * s % 1024 == 0,
+        STEP_B_S=_step(b * s, total.stride()),
+        STEP_B_S_IN_ORDER=_step(b * s, quotient.stride(), rest.stride(), smaller.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((t, k), P.stride(), (8, 2)),
-        _reach((t, k), B.stride(), (8, 2)),
-        _reach((b * s,), smaller.stride(), (1,)),
-        _reach((t,), chosen.stride(), (8,)),
-        _reach((t,), chosen_2.stride(), (8,)),
-        _reach((t, k), total_4.stride(), (8, 2)),
-    ) >= 2**31
-    GRID = (triton.cdiv(t, 8),)
-    grouped_experts_gradient_chosen_chosen_2_total_3[GRID](
-        P, B, smaller, chosen, chosen_2, total_4,
-        0 + 1073741824 <= b * s,
-        t, t, k, k, s, b, b * s,
-        *P.stride(), *B.stride(), *smaller.stride(), *chosen.stride(), *chosen_2.stride(),
-        *total_4.stride(),
-        BLOCK_T=8, BLOCK_T_OTHER=512, BLOCK_K_OTHER=2, BLOCK_K=2,
-        EVEN_T=t % 8 == 0, EVEN_T_OTHER=t % 512 == 0, EVEN_K_OTHER=k == 2, EVEN_K=k == 2,
-        STEP_K=_step(k, P.stride(), B.stride(), total_4.stride()),
-        WIDE=WIDE,
-        num_warps=8, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((t, k), total_4.stride(), (512, 2)),
-        _reach((t, k), P.stride(), (512, 2)),
-        _reach((t, k), B.stride(), (512, 2)),
-        _reach((t * k,), quotient_2.stride(), (16,)),
-        _reach((t * k,), rest_2.stride(), (16,)),
-        _reach((t * k,), smaller_2.stride(), (16,)),
-        _reach((t * k,), smaller_3.stride(), (16,)),
-    ) >= 2**31
-    GRID = (triton.cdiv(t * k, 16),)
-    grouped_experts_gradient_quotient_rest_smaller_smaller_2[GRID](
-        total_4, P, B, quotient_2, rest_2, smaller_2, smaller_3,
-        t * k, t, k, s, b,
-        *total_4.stride(), *P.stride(), *B.stride(), *quotient_2.stride(), *rest_2.stride(),
-        *smaller_2.stride(), *smaller_3.stride(),
-        BLOCK_T_K_IN_ORDER=16, BLOCK_T=512, BLOCK_K=2,
-        EVEN_T_K_IN_ORDER=t * k % 16 == 0, EVEN_T=t % 512 == 0, EVEN_K=k == 2,
-        STEP_K=_step(k, total_4.stride()),
-        WIDE=WIDE,
-        num_warps=8, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((t * k,), smaller_2.stride(), (1,)),
-        _reach((t * k,), smaller_3.stride(), (1,)),
-        _reach((s, b), chosen_3.stride(), (2, 64)),
-        _reach((s, b), chosen_4.stride(), (2, 64)),
-    ) >= 2**31
-    GRID = (triton.cdiv(s, 2) * triton.cdiv(b, 64),)
-    grouped_experts_gradient_chosen_chosen_2[GRID](
-        smaller_2, smaller_3, chosen_3, chosen_4,
-        0 + 1073741824 <= t * k,
-        s, b, t, k, t * k,
-        *smaller_2.stride(), *smaller_3.stride(), *chosen_3.stride(), *chosen_4.stride(),
-        BLOCK_S=2, BLOCK_B=64,
-        EVEN_S=s % 2 == 0, EVEN_B=b % 64 == 0,
-        STEP_B=_step(b, chosen_3.stride(), chosen_4.stride()),
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((s, b), chosen_3.stride(), (1, 4)),
-        _reach((s, b), chosen_4.stride(), (1, 4)),
-        _reach((t, n), dO.stride(), (1, 256)),
-        _reach((t * k,), quotient_2.stride(), (2,)),
-        _reach((t, k), G.stride(), (1, 1)),
-        _reach((t * k,), rest_2.stride(), (2,)),
-        _reach((s, b, n), total_6.stride(), (1, 4, 256)),
-    ) >= 2**31
-    GRID = (s * triton.cdiv(b, 4) * triton.cdiv(n, 256),)
-    grouped_experts_gradient_total_3[GRID](
-        chosen_3, chosen_4, dO, quotient_2, G, rest_2, total_6,
-        b, n, t, k,
-        *chosen_3.stride(), *chosen_4.stride(), *dO.stride(), *quotient_2.stride(), *G.stride(),
-        *rest_2.stride(), *total_6.stride(),
-        BLOCK_B=4, BLOCK_N=256, BLOCK_T_K_IN_ORDER=2,
-        EVEN_B=b % 4 == 0, EVEN_N=n % 256 == 0,
-        STEP_N=_step(n, dO.stride(), total_6.stride()),
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((s, b, n), total_6.stride(), (128, 1, 64)),
-        _reach((e, f, n), W.stride(), (1, 128, 64)),
-        _reach((b,), E.stride(), (1,)),
-        _reach((s, b, f), total2.stride(), (128, 1, 128)),
-    ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(total_6, total2)
-    GRID = (b * triton.cdiv(s, 128) * triton.cdiv(f, 128),)
-    grouped_experts_gradient_total2[GRID](
-        TensorDescriptor.from_tensor(total_6.permute(1, 0, 2), [1, 128, 64])
-        if DESCRIPTORS else total_6,
-        W, E,
-        TensorDescriptor.from_tensor(total2.permute(1, 0, 2), [1, 128, 128])
-        if DESCRIPTORS else total2,
-        s, f, n, e,
-        *total_6.stride(), *W.stride(), *E.stride(), *total2.stride(),
-        BLOCK_S=128, BLOCK_F=128, BLOCK_N=64,
-        EVEN_S=s % 128 == 0, EVEN_F=f % 128 == 0, EVEN_N=n % 64 == 0,
-        STEP_N=_step(n, total_6.stride(), W.stride()), STEP_F=_step(f, total2.stride()),
-        DESCRIPTORS=DESCRIPTORS,
-        WIDE=WIDE,
-        num_warps=8, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((b,), E.stride(), (128,)),
-        _reach((b,), total_8.stride(), (1,)),
-        _reach((b,), smaller_4.stride(), (1,)),
-    ) >= 2**31
-    GRID = (b,)
-    grouped_experts_gradient_total_7_smaller_4[GRID](
-        E, total_8, smaller_4,
-        b, b, e,
-        *E.stride(), *total_8.stride(), *smaller_4.stride(),
-        BLOCK_B_OTHER2=128, BLOCK_B=128,
-        EVEN_B_OTHER2=b == 128, EVEN_B=b == 128,
-        STEP_B=_step(b, E.stride()),
-        WIDE=WIDE,
-        num_warps=8, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((b,), smaller_4.stride(), (1,)),
-        _reach((e,), chosen_5.stride(), (16,)),
-        _reach((e,), chosen_6.stride(), (16,)),
-    ) >= 2**31
-    GRID = (triton.cdiv(e, 16),)
-    grouped_experts_gradient_chosen_5_chosen_6[GRID](
-        smaller_4, chosen_5, chosen_6,
-        0 + 1073741824 <= b,
-        e, b, b,
-        *smaller_4.stride(), *chosen_5.stride(), *chosen_6.stride(),
-        BLOCK_E=16,
-        EVEN_E=e % 16 == 0,
-        STEP_E=_step(e, chosen_5.stride(), chosen_6.stride()),
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((b,), E.stride(), (128,)),
-        _reach((b,), total_10.stride(), (1,)),
-        _reach((b,), smaller_5.stride(), (1,)),
-    ) >= 2**31
-    GRID = (b,)
-    grouped_experts_gradient_total_9_smaller_5[GRID](
-        E, total_10, smaller_5,
-        b, b, e,
-        *E.stride(), *total_10.stride(), *smaller_5.stride(),
-        BLOCK_B_OTHER3=128, BLOCK_B=128,
-        EVEN_B_OTHER3=b == 128, EVEN_B=b == 128,
-        STEP_B=_step(b, E.stride()),
-        WIDE=WIDE,
-        num_warps=8, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((b,), smaller_5.stride(), (1,)),
-        _reach((e,), chosen_7.stride(), (16,)),
-        _reach((e,), chosen_8.stride(), (16,)),
-    ) >= 2**31
-    GRID = (triton.cdiv(e, 16),)
-    grouped_experts_gradient_chosen_7_chosen_8[GRID](
-        smaller_5, chosen_7, chosen_8,
-        0 + 1073741824 <= b,
-        e, b, b,
-        *smaller_5.stride(), *chosen_7.stride(), *chosen_8.stride(),
-        BLOCK_E=16,
-        EVEN_E=e % 16 == 0,
-        STEP_E=_step(e, chosen_7.stride(), chosen_8.stride()),
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
     )
 
     WIDE = max(
@@ -6307,93 +5974,126 @@ def run(X, I, E, U, W, G, B, P, dO):
         _reach((b, s), I.stride(), (1, 128)),
         _reach((e, m, f), U.stride(), (1, 64, 128)),
         _reach((b,), E.stride(), (1,)),
-        _reach((s, b, f), total2.stride(), (128, 1, 128)),
         _reach((b, s, f), X_U.stride(), (1, 128, 128)),
-        _reach((b, s, f), shifted.stride(), (1, 128, 128)),
+        _reach((b, s, f), scaled.stride(), (1, 128, 128)),
     ) >= 2**31
     GRID = (b * triton.cdiv(s, 128) * triton.cdiv(f, 128),)
-    grouped_experts_gradient_X_U_shifted[GRID](
-        X, I, U, E, total2, X_U, shifted,
+    grouped_experts_gradient_X_U_scaled[GRID](
+        X, I, U, E, X_U, scaled,
         s, f, m, t, e,
-        *X.stride(), *I.stride(), *U.stride(), *E.stride(), *total2.stride(), *X_U.stride(),
-        *shifted.stride(),
+        *X.stride(), *I.stride(), *U.stride(), *E.stride(), *X_U.stride(), *scaled.stride(),
         BLOCK_S=128, BLOCK_F=128, BLOCK_M=64,
         EVEN_S=s % 128 == 0, EVEN_F=f % 128 == 0, EVEN_M=m % 64 == 0,
-        STEP_M=_step(m, X.stride()),
-        STEP_F=_step(f, U.stride(), total2.stride(), X_U.stride(), shifted.stride()),
+        STEP_M=_step(m, X.stride()), STEP_F=_step(f, U.stride(), X_U.stride(), scaled.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((s, b, n), total_6.stride(), (128, 1, 256)),
-        _reach((b, s, f), X_U.stride(), (1, 128, 64)),
-        _reach((b, n, f), total7.stride(), (1, 256, 64)),
+        _reach((t, k), P.stride(), (1, 1)),
+        _reach((t, k), B.stride(), (1, 1)),
+        _reach((t * k,), total_3.stride(), (8,)),
     ) >= 2**31
-    GRID = (b * triton.cdiv(n, 256) * triton.cdiv(f, 64),)
-    grouped_experts_gradient_total7[GRID](
-        total_6, X_U, total7,
-        n, f, s,
-        *total_6.stride(), *X_U.stride(), *total7.stride(),
-        BLOCK_N=256, BLOCK_F=64, BLOCK_S=128,
-        EVEN_N=n % 256 == 0, EVEN_F=f % 64 == 0, EVEN_S=s == 128,
-        STEP_N=_step(n, total_6.stride()), STEP_F=_step(f, X_U.stride(), total7.stride()),
+    GRID = (triton.cdiv(t * k, 8),)
+    grouped_experts_gradient_total_2[GRID](
+        P, B, total_3,
+        t * k, t * k, k, s, b, t,
+        *P.stride(), *B.stride(), *total_3.stride(),
+        BLOCK_T_K=8, BLOCK_T_K_OTHER=2048,
+        EVEN_T_K=t * k % 8 == 0, EVEN_T_K_OTHER=t * k % 2048 == 0,
+        STEP_T_K=_step(t * k, total_3.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((e,), chosen_7.stride(), (1,)),
-        _reach((e,), chosen_8.stride(), (1,)),
-        _reach((b, n, f), total7.stride(), (1, 64, 8)),
-        _reach((b,), total_10.stride(), (8,)),
-        _reach((e, f, n), dW.stride(), (1, 8, 64)),
+        _reach((t * k,), total_3.stride(), (8192,)),
+        _reach((t, k), P.stride(), (1, 1)),
+        _reach((t, k), B.stride(), (1, 1)),
+        _reach((t * k,), quotient_2.stride(), (4,)),
+        _reach((t * k,), rest_2.stride(), (4,)),
+        _reach((t * k,), smaller_2.stride(), (4,)),
+        _reach((t * k,), smaller_3.stride(), (4,)),
     ) >= 2**31
-    GRID = (e * triton.cdiv(f, 8) * triton.cdiv(n, 64),)
-    grouped_experts_gradient_dW[GRID](
-        chosen_7, chosen_8, total7, total_10, dW,
-        f, n, b,
-        *chosen_7.stride(), *chosen_8.stride(), *total7.stride(), *total_10.stride(), *dW.stride(),
-        BLOCK_F=8, BLOCK_N=64, BLOCK_B_IN_ORDER2=8,
-        EVEN_F=f % 8 == 0, EVEN_N=n % 64 == 0,
-        STEP_F=_step(f, total7.stride()),
+    GRID = (triton.cdiv(t * k, 4),)
+    grouped_experts_gradient_quotient_rest_smaller_smaller_2[GRID](
+        total_3, P, B, quotient_2, rest_2, smaller_2, smaller_3,
+        t * k, t * k, k, s, b, t,
+        *total_3.stride(), *P.stride(), *B.stride(), *quotient_2.stride(), *rest_2.stride(),
+        *smaller_2.stride(), *smaller_3.stride(),
+        BLOCK_T_K_IN_ORDER=4, BLOCK_T_K=8192,
+        EVEN_T_K_IN_ORDER=t * k % 4 == 0, EVEN_T_K=t * k == 8192,
+        STEP_T_K=_step(t * k, total_3.stride()),
+        STEP_T_K_IN_ORDER=_step(t * k, quotient_2.stride(), rest_2.stride(),
+        smaller_2.stride(), smaller_3.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((t * k,), smaller_2.stride(), (1,)),
+        _reach((t * k,), smaller_3.stride(), (1,)),
+        _reach((s, b), chosen.stride(), (2, 64)),
+        _reach((s, b), chosen_2.stride(), (2, 64)),
+    ) >= 2**31
+    GRID = (triton.cdiv(s, 2) * triton.cdiv(b, 64),)
+    grouped_experts_gradient_chosen_chosen_2[GRID](
+        smaller_2, smaller_3, chosen, chosen_2,
+        0 + 1073741824 <= t * k,
+        s, b, t, k, t * k,
+        *smaller_2.stride(), *smaller_3.stride(), *chosen.stride(), *chosen_2.stride(),
+        BLOCK_S=2, BLOCK_B=64,
+        EVEN_S=s % 2 == 0, EVEN_B=b % 64 == 0,
+        STEP_B=_step(b, chosen.stride(), chosen_2.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, s, f), X_U.stride(), (1, 64, 16)),
-        _reach((e, f, n), W.stride(), (1, 16, 256)),
-        _reach((b,), E.stride(), (1,)),
-        _reach((b, s, n), Y.stride(), (1, 64, 256)),
+        _reach((s, b), chosen.stride(), (1, 4)),
+        _reach((s, b), chosen_2.stride(), (1, 4)),
+        _reach((t, n), dO.stride(), (1, 256)),
+        _reach((t * k,), quotient_2.stride(), (2,)),
+        _reach((t, k), G.stride(), (1, 1)),
+        _reach((t * k,), rest_2.stride(), (2,)),
+        _reach((s, b, n), total_5.stride(), (1, 4, 256)),
     ) >= 2**31
-    GRID = (b * triton.cdiv(s, 64) * triton.cdiv(n, 256),)
-    grouped_experts_gradient_Y[GRID](
-        X_U, W, E, Y,
-        s, n, f, e,
-        *X_U.stride(), *W.stride(), *E.stride(), *Y.stride(),
-        BLOCK_S=64, BLOCK_N=256, BLOCK_F=16,
-        EVEN_S=s % 64 == 0, EVEN_N=n % 256 == 0, EVEN_F=f % 16 == 0,
-        STEP_F=_step(f, X_U.stride()), STEP_N=_step(n, W.stride(), Y.stride()),
+    GRID = (s * triton.cdiv(b, 4) * triton.cdiv(n, 256),)
+    grouped_experts_gradient_total_3[GRID](
+        chosen, chosen_2, dO, quotient_2, G, rest_2, total_5,
+        b, n, t, k,
+        *chosen.stride(), *chosen_2.stride(), *dO.stride(), *quotient_2.stride(), *G.stride(),
+        *rest_2.stride(), *total_5.stride(),
+        BLOCK_B=4, BLOCK_N=256, BLOCK_T_K_IN_ORDER=2,
+        EVEN_B=b % 4 == 0, EVEN_N=n % 256 == 0,
+        STEP_N=_step(n, dO.stride(), total_5.stride()),
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((t, n), dO.stride(), (1, 1024)),
-        _reach((b, s, n), Y.stride(), (1, 1, 1024)),
-        _reach((t, k), B.stride(), (1, 1)),
-        _reach((t, k), P.stride(), (1, 1)),
-        _reach((t, k), dG.stride(), (1, 1)),
+        _reach((s, b, n), total_5.stride(), (128, 1, 64)),
+        _reach((e, f, n), W.stride(), (1, 64, 64)),
+        _reach((b,), E.stride(), (1,)),
+        _reach((b, s, f), X_U.stride(), (1, 128, 64)),
+        _reach((b, s, f), scaled.stride(), (1, 128, 64)),
+        _reach((b, s, f), shifted.stride(), (1, 128, 64)),
     ) >= 2**31
-    GRID = (t * k,)
-    grouped_experts_gradient_dG[GRID](
-        dO, Y, B, P, dG,
-        k, n, b, s,
-        *dO.stride(), *Y.stride(), *B.stride(), *P.stride(), *dG.stride(),
-        BLOCK_N=1024,
-        EVEN_N=n == 1024,
-        STEP_N=_step(n, dO.stride(), Y.stride()),
+    DESCRIPTORS = not WIDE and _described(total_5, shifted)
+    GRID = (b * triton.cdiv(s, 128) * triton.cdiv(f, 64),)
+    grouped_experts_gradient_shifted[GRID](
+        TensorDescriptor.from_tensor(total_5.permute(1, 0, 2), [1, 128, 64])
+        if DESCRIPTORS else total_5,
+        W, E, X_U, scaled,
+        TensorDescriptor.from_tensor(shifted, [1, 128, 64]) if DESCRIPTORS else shifted,
+        s, f, n, e,
+        *total_5.stride(), *W.stride(), *E.stride(), *X_U.stride(), *scaled.stride(),
+        *shifted.stride(),
+        BLOCK_S=128, BLOCK_F=64, BLOCK_N=64,
+        EVEN_S=s % 128 == 0, EVEN_F=f % 64 == 0, EVEN_N=n % 64 == 0,
+        STEP_N=_step(n, total_5.stride(), W.stride()),
+        STEP_F=_step(f, X_U.stride(), scaled.stride(), shifted.stride()),
+        DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
@@ -6420,22 +6120,36 @@ def run(X, I, E, U, W, G, B, P, dO):
     )
 
     WIDE = max(
-        _reach((t,), chosen.stride(), (2,)),
-        _reach((t,), chosen_2.stride(), (2,)),
-        _reach((b, s, m), total3.stride(), (1, 1, 256)),
-        _reach((b * s,), quotient.stride(), (4,)),
-        _reach((b * s,), rest.stride(), (4,)),
-        _reach((t, m), dX.stride(), (2, 256)),
+        _reach((b,), E.stride(), (128,)),
+        _reach((b,), total_7.stride(), (1,)),
+        _reach((b,), smaller_4.stride(), (1,)),
     ) >= 2**31
-    GRID = (triton.cdiv(t, 2) * triton.cdiv(m, 256),)
-    grouped_experts_gradient_dX[GRID](
-        chosen, chosen_2, total3, quotient, rest, dX,
-        t, m, b, s,
-        *chosen.stride(), *chosen_2.stride(), *total3.stride(), *quotient.stride(), *rest.stride(),
-        *dX.stride(),
-        BLOCK_T=2, BLOCK_M=256, BLOCK_B_S_IN_ORDER=4,
-        EVEN_T=t % 2 == 0, EVEN_M=m % 256 == 0,
-        STEP_M=_step(m, total3.stride(), dX.stride()),
+    GRID = (b,)
+    grouped_experts_gradient_total_7_smaller_4[GRID](
+        E, total_7, smaller_4,
+        b, b, e,
+        *E.stride(), *total_7.stride(), *smaller_4.stride(),
+        BLOCK_B_OTHER=128, BLOCK_B=128,
+        EVEN_B_OTHER=b == 128, EVEN_B=b == 128,
+        STEP_B=_step(b, E.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((b,), smaller_4.stride(), (1,)),
+        _reach((e,), chosen_3.stride(), (16,)),
+        _reach((e,), chosen_4.stride(), (16,)),
+    ) >= 2**31
+    GRID = (triton.cdiv(e, 16),)
+    grouped_experts_gradient_chosen_5_chosen_6[GRID](
+        smaller_4, chosen_3, chosen_4,
+        0 + 1073741824 <= b,
+        e, b, b,
+        *smaller_4.stride(), *chosen_3.stride(), *chosen_4.stride(),
+        BLOCK_E=16,
+        EVEN_E=e % 16 == 0,
+        STEP_E=_step(e, chosen_3.stride(), chosen_4.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
@@ -6462,20 +6176,154 @@ def run(X, I, E, U, W, G, B, P, dO):
     )
 
     WIDE = max(
-        _reach((e,), chosen_5.stride(), (1,)),
-        _reach((e,), chosen_6.stride(), (1,)),
+        _reach((e,), chosen_3.stride(), (1,)),
+        _reach((e,), chosen_4.stride(), (1,)),
         _reach((b, f, m), total5.stride(), (1, 64, 8)),
-        _reach((b,), total_8.stride(), (8,)),
+        _reach((b,), total_7.stride(), (8,)),
         _reach((e, m, f), dU.stride(), (1, 8, 64)),
     ) >= 2**31
     GRID = (e * triton.cdiv(m, 8) * triton.cdiv(f, 64),)
     grouped_experts_gradient_dU[GRID](
-        chosen_5, chosen_6, total5, total_8, dU,
+        chosen_3, chosen_4, total5, total_7, dU,
         m, f, b,
-        *chosen_5.stride(), *chosen_6.stride(), *total5.stride(), *total_8.stride(), *dU.stride(),
+        *chosen_3.stride(), *chosen_4.stride(), *total5.stride(), *total_7.stride(), *dU.stride(),
         BLOCK_M=8, BLOCK_F=64, BLOCK_B_IN_ORDER=8,
         EVEN_M=m % 8 == 0, EVEN_F=f % 64 == 0,
         STEP_M=_step(m, total5.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((b,), E.stride(), (128,)),
+        _reach((b,), total_9.stride(), (1,)),
+        _reach((b,), smaller_5.stride(), (1,)),
+    ) >= 2**31
+    GRID = (b,)
+    grouped_experts_gradient_total_9_smaller_5[GRID](
+        E, total_9, smaller_5,
+        b, b, e,
+        *E.stride(), *total_9.stride(), *smaller_5.stride(),
+        BLOCK_B_OTHER2=128, BLOCK_B=128,
+        EVEN_B_OTHER2=b == 128, EVEN_B=b == 128,
+        STEP_B=_step(b, E.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((b,), smaller_5.stride(), (1,)),
+        _reach((e,), chosen_5.stride(), (16,)),
+        _reach((e,), chosen_6.stride(), (16,)),
+    ) >= 2**31
+    GRID = (triton.cdiv(e, 16),)
+    grouped_experts_gradient_chosen_7_chosen_8[GRID](
+        smaller_5, chosen_5, chosen_6,
+        0 + 1073741824 <= b,
+        e, b, b,
+        *smaller_5.stride(), *chosen_5.stride(), *chosen_6.stride(),
+        BLOCK_E=16,
+        EVEN_E=e % 16 == 0,
+        STEP_E=_step(e, chosen_5.stride(), chosen_6.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((s, b, n), total_5.stride(), (128, 1, 256)),
+        _reach((b, s, f), X_U.stride(), (1, 128, 64)),
+        _reach((b, n, f), total7.stride(), (1, 256, 64)),
+    ) >= 2**31
+    GRID = (b * triton.cdiv(n, 256) * triton.cdiv(f, 64),)
+    grouped_experts_gradient_total7[GRID](
+        total_5, X_U, total7,
+        n, f, s,
+        *total_5.stride(), *X_U.stride(), *total7.stride(),
+        BLOCK_N=256, BLOCK_F=64, BLOCK_S=128,
+        EVEN_N=n % 256 == 0, EVEN_F=f % 64 == 0, EVEN_S=s == 128,
+        STEP_N=_step(n, total_5.stride()), STEP_F=_step(f, X_U.stride(), total7.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((e,), chosen_5.stride(), (1,)),
+        _reach((e,), chosen_6.stride(), (1,)),
+        _reach((b, n, f), total7.stride(), (1, 64, 8)),
+        _reach((b,), total_9.stride(), (8,)),
+        _reach((e, f, n), dW.stride(), (1, 8, 64)),
+    ) >= 2**31
+    GRID = (e * triton.cdiv(f, 8) * triton.cdiv(n, 64),)
+    grouped_experts_gradient_dW[GRID](
+        chosen_5, chosen_6, total7, total_9, dW,
+        f, n, b,
+        *chosen_5.stride(), *chosen_6.stride(), *total7.stride(), *total_9.stride(), *dW.stride(),
+        BLOCK_F=8, BLOCK_N=64, BLOCK_B_IN_ORDER2=8,
+        EVEN_F=f % 8 == 0, EVEN_N=n % 64 == 0,
+        STEP_F=_step(f, total7.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((b, s, f), X_U.stride(), (1, 64, 16)),
+        _reach((e, f, n), W.stride(), (1, 16, 256)),
+        _reach((b,), E.stride(), (1,)),
+        _reach((b, s, n), Y.stride(), (1, 64, 256)),
+    ) >= 2**31
+    GRID = (b * triton.cdiv(s, 64) * triton.cdiv(n, 256),)
+    grouped_experts_gradient_Y[GRID](
+        X_U, W, E, Y,
+        s, n, f, e,
+        *X_U.stride(), *W.stride(), *E.stride(), *Y.stride(),
+        BLOCK_S=64, BLOCK_N=256, BLOCK_F=16,
+        EVEN_S=s % 64 == 0, EVEN_N=n % 256 == 0, EVEN_F=f % 16 == 0,
+        STEP_F=_step(f, X_U.stride()), STEP_N=_step(n, W.stride(), Y.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((b * s,), smaller.stride(), (1,)),
+        _reach((t,), chosen_7.stride(), (128,)),
+        _reach((t,), chosen_8.stride(), (128,)),
+    ) >= 2**31
+    GRID = (triton.cdiv(t, 128),)
+    grouped_experts_gradient_chosen_chosen_2_2[GRID](
+        smaller, chosen_7, chosen_8,
+        0 + 1073741824 <= b * s,
+        t, b, s, b * s,
+        *smaller.stride(), *chosen_7.stride(), *chosen_8.stride(),
+        BLOCK_T=128,
+        EVEN_T=t % 128 == 0,
+        STEP_T=_step(t, chosen_7.stride(), chosen_8.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((t,), chosen_7.stride(), (1,)),
+        _reach((t,), chosen_8.stride(), (1,)),
+        _reach((b, s, m), total3.stride(), (1, 1, 1024)),
+        _reach((b * s,), quotient.stride(), (4,)),
+        _reach((b * s,), rest.stride(), (4,)),
+        _reach((t, n), dO.stride(), (1, 1024)),
+        _reach((b, s, n), Y.stride(), (1, 1, 1024)),
+        _reach((t, k), B.stride(), (1, 2)),
+        _reach((t, k), P.stride(), (1, 2)),
+        _reach((t, m), dX.stride(), (1, 1024)),
+        _reach((t, k), dG.stride(), (1, 2)),
+    ) >= 2**31
+    GRID = (t,)
+    grouped_experts_gradient_dX_dG[GRID](
+        chosen_7, chosen_8, total3, quotient, rest, dO, Y, B, P, dX, dG,
+        m, n, k, b, s,
+        *chosen_7.stride(), *chosen_8.stride(), *total3.stride(), *quotient.stride(),
+        *rest.stride(), *dO.stride(), *Y.stride(), *B.stride(), *P.stride(), *dX.stride(),
+        *dG.stride(),
+        BLOCK_B_S_IN_ORDER=4, BLOCK_M=1024, BLOCK_N=1024, BLOCK_K=2,
+        EVEN_M=m == 1024, EVEN_N=n == 1024, EVEN_K=k == 2,
+        STEP_M=_step(m, total3.stride(), dX.stride()), STEP_N=_step(n, dO.stride(), Y.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )

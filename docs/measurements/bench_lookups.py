@@ -1,8 +1,8 @@
 """Times the gradients of tables that are read at places, beside torch's backward of an embedding.
 
-Tokens are random; with "hot", a quarter of them are among 100. Every row is one round of calls taken
-in turns, each with a cold L2 (`napkin.measure.timing`). Errors are relative norms against float32
-sums. The last table is of a mixture of experts: all four gradients, against float64.
+Tokens are random; with "hot", a quarter of them are among 100. Every row is one round of calls
+taken in turns, each with a cold L2 (`napkin.measure.timing`). Errors are relative norms against
+float32 sums. The last row is of a mixture of experts: all four gradients, against float64.
 
     python docs/measurements/bench_lookups.py
 """

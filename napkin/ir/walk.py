@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from napkin.errors import InputError, NapkinError
+from napkin.ir.added_at import AddedAt, added_at
 from napkin.ir.key_sets import boxes_of, member
 from napkin.ir.node import MOVES, REDUCTIONS, Kind, Node, factors, in_kind, over, steps_of
 from napkin.ir.operators import POINTWISE
 from napkin.ir.operators.record import Operator, Reduction
-from napkin.ir.scattered import Scatter, scatter
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import bounds
 from napkin.ir.taking import reading_of, table_of, taken_of
@@ -219,8 +219,8 @@ class Walk:
         return self.library.spread(out, arrays)
 
     def _reduced(self, n: Node) -> Any:
-        if (s := scatter(n)) is not None:
-            return self._scattered(n, s)
+        if (s := added_at(n)) is not None:
+            return self._added_at(n, s)
         if n.op == "sum":
             return self.library.contraction(n, factors(n.args[0]), self.values)
         record, (body,) = REDUCTIONS[n.op], n.args
@@ -238,7 +238,7 @@ class Walk:
             return self.library.expanded(nothing, kept)
         return _evaluated(record, self.library.xp, value, where, start)
 
-    def _scattered(self, n: Node, s: Scatter) -> Any:
+    def _added_at(self, n: Node, s: AddedAt) -> Any:
         library, xp, shape = self.library, self.library.xp, self.shape(n.axes)
         axes = (*over(n), *(a for a in n.axes if a not in s.places))
         value = library.expanded(self.aligned(s.value, axes), self.shape(axes))
@@ -332,7 +332,7 @@ def _at(value: Any, n: Node, axis: str, t: int) -> Any:
 def needs(n: Node) -> tuple[Node, ...]:
     """What the value of a node is computed from."""
     # The sum of a product is one contraction: its full product is never formed.
-    if (s := scatter(n)) is not None:
+    if (s := added_at(n)) is not None:
         return (s.value, *s.places.values())
     if n.op == "sum":
         return factors(n.args[0])

@@ -1,4 +1,4 @@
-"""Scatters in the order of their places: sums under a test of one place for each position.
+"""Additions at places, in the order of the places.
 
 In sum_t [P(t) = v] x(t) each v takes its own positions t, and all v together take no t twice. Once
 positions are in the order of their places, those of one v lie beside each other: a key set says
@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from napkin.algebra.rule import Instance, Rule, one_node
+from napkin.ir.added_at import AddedAt, added_at
 from napkin.ir.expansion import sunk
 from napkin.ir.infer import along, joined, pointwise, rebuilt
 from napkin.ir.key_sets import Box, Interval, Spec, keys_node
 from napkin.ir.names import numbered
 from napkin.ir.node import REDUCTIONS, SCANS, Node, node, number, over, postorder, union_axes
 from napkin.ir.operators import POINTWISE
-from napkin.ir.scattered import Scatter, scatter
 from napkin.ir.selecting import position, where_all
 from napkin.ir.slotted import guard
 from napkin.ir.taking import Taken, own_axes, take, taken_of
@@ -32,11 +32,11 @@ BITS = 31
 
 
 def _matches(terms: Sequence[Node], sizes: Mapping[str, int]) -> Iterator[Instance]:
-    """The scatters whose positions can be put in the order of their places."""
+    """The additions whose positions can be put in the order of their places."""
     order = list(postorder(terms))
     taken = {*sizes, *(a for n in order for a in n.axes)}
     for n in order:
-        if (s := scatter(n)) is None:
+        if (s := added_at(n)) is None:
             continue
         found = union_axes(s.places.values())
         axes = tuple(a for a in over(n) if a in found)
@@ -65,9 +65,9 @@ def _names(axes: tuple[str, ...], taken: Collection[str]) -> tuple[str, str, str
 
 
 def _in_order(
-    n: Node, s: Scatter, axes: tuple[str, ...], names: tuple[str, str, str]
+    n: Node, s: AddedAt, axes: tuple[str, ...], names: tuple[str, str, str]
 ) -> Node | None:
-    """A scatter over positions along some axes in the order of their places; None where an array
+    """An addition of positions along some axes in the order of their places; None where an array
     would be read elsewhere that no kernel stores."""
     lengths, (one, other, own) = [length(a) for a in axes], names
 

@@ -111,7 +111,7 @@ def over_two_axes() -> Iterable[Instance]:
     return TABLE["nest reductions"].matches([total(leaf("T", "q x d"), "x", "d")], {})
 
 
-def scatters() -> Iterable[Instance]:
+def additions() -> Iterable[Instance]:
     """The gradients of tables that are read at places along one axis and along two."""
 
     def one(T: Any, at: Any) -> Any:
@@ -330,7 +330,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "compute as it is written": compared,
     "keep scores exact": scores,
     "order contractions": contractions,
-    "sort places": scatters,
+    "sort places": additions,
     "nest reductions": over_two_axes,
     "split windows": disjoint,
     "pick rows last": picked_rows,

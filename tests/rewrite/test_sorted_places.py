@@ -1,4 +1,4 @@
-"""Scatters in the order of their places (`napkin.rewrite.sorted_places`)."""
+"""Additions at places, in the order of these (`napkin.rewrite.sorted_places`)."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_each_row_is_read_once() -> None:
         ),
     ],
 )
-def test_what_is_no_scatter(signature: str, body: Any) -> None:
+def test_what_is_no_addition_at_places(signature: str, body: Any) -> None:
     terms = [o.node for o in prepare(nk.diagram(signature, name="other")(body)).outputs]
     assert not list(SORTED.matches(terms, {}))
 

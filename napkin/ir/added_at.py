@@ -1,4 +1,4 @@
-"""Scatters: sums in which a position counts at the places that a test names.
+"""Additions at places: sums in which a position counts at the place that a test names.
 
 sum_t where(P(t) = v, x(t), 0) is x added at P. Evaluation adds so, and makes no array with t and v.
 """
@@ -13,11 +13,11 @@ from napkin.ir.node import Node, factors, number, over, postorder
 from napkin.ir.selecting import where_all
 
 KEPT = 4096
-"""Sums of which it is kept whether they are scatters."""
+"""Sums of which it is kept whether they are additions at places."""
 
 
 @dataclass(frozen=True)
-class Scatter:
+class AddedAt:
     """A sum as an addition at places.
 
     Attributes:
@@ -30,7 +30,7 @@ class Scatter:
 
 
 @lru_cache(maxsize=KEPT)
-def scatter(n: Node) -> Scatter | None:
+def added_at(n: Node) -> AddedAt | None:
     """A sum of real numbers under tests of places that are read from inputs; None of another."""
     if n.op != "sum" or n.kind != "real":
         return None
@@ -46,7 +46,7 @@ def scatter(n: Node) -> Scatter | None:
     value = where_all(others, value, 0.0)
     carried = {*value.axes, *(a for at in places.values() for a in at.axes)}
     free = places.keys().isdisjoint(carried) and carried.issuperset(over(n))
-    return Scatter(value, places) if places and free else None
+    return AddedAt(value, places) if places and free else None
 
 
 def _place(test: Node) -> tuple[str, Node]:

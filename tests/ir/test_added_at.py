@@ -1,4 +1,4 @@
-"""Scatters are added at their places (`napkin.ir.scattered`), and have the values of their sums."""
+"""Additions at places (`napkin.ir.added_at`) have the values of their sums."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 import napkin as nk
 from napkin.ir import walk
+from napkin.ir.added_at import added_at
 from napkin.ir.evaluate import evaluate, order_of
-from napkin.ir.scattered import scatter
 
 
 def one(X: Any, at: Any) -> Any:
@@ -27,7 +27,7 @@ def heads(X: Any, at: Any) -> Any:
     return nk.reduce(nk.where(nk.index("v") == at, X, 0.0), "sum", over="t")
 
 
-SCATTERS = {
+SUMS = {
     "one": nk.diagram("t d, t:int, v -> v d")(lambda X, at, V: one(X, at) + 0.0 * V),
     "two": nk.diagram("t d, t s:int, s:int, v w -> v w d")(
         lambda X, at, to, V: two(X, at, to) + 0.0 * V
@@ -36,21 +36,21 @@ SCATTERS = {
 }
 
 
-@pytest.mark.parametrize("name", SCATTERS)
+@pytest.mark.parametrize("name", SUMS)
 @pytest.mark.parametrize("sizes", [(3, 5), (1, 1), (4, 0), (0, 3)])
 def test_it_has_the_values_of_its_sum(
     name: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    d, rng = SCATTERS[name], np.random.default_rng(0)
+    d, rng = SUMS[name], np.random.default_rng(0)
     known = {a: sizes[a in "vw"] + (a == "d") for a in d.axes}
     bind: dict[Any, Any] = {}
     for n in d.inputs:
         shape = [known[a] for a in n.axes]
         bind[n] = rng.normal(size=shape) if n.kind == "real" else rng.integers(-1, 6, size=shape)
     (sums,) = [r.args[0] for r in d.roots]
-    assert scatter(sums) is not None
+    assert added_at(sums) is not None
     (found,) = evaluate([sums], bind, known)
-    monkeypatch.setattr(walk, "scatter", lambda n: None)
+    monkeypatch.setattr(walk, "added_at", lambda n: None)
     order_of.cache_clear()
     (wanted,) = evaluate([sums], bind, known)
     order_of.cache_clear()
@@ -59,7 +59,7 @@ def test_it_has_the_values_of_its_sum(
 
 
 def test_infinities_and_nan_stay_at_their_places() -> None:
-    d = SCATTERS["heads"]
+    d = SUMS["heads"]
     (sums,) = [r.args[0] for r in d.roots]
     X = np.array([[[np.inf], [np.nan], [1.0]]])
     bind = dict(zip(d.inputs, [X, np.array([[0, 2, 7]]), np.zeros(4)], strict=True))
@@ -68,7 +68,7 @@ def test_infinities_and_nan_stay_at_their_places() -> None:
 
 
 def test_rational_numbers_are_added_exactly() -> None:
-    d = SCATTERS["one"]
+    d = SUMS["one"]
     (sums,) = [r.args[0] for r in d.roots]
     X = np.array([[Fraction(1, 3)], [Fraction(1, 7)], [Fraction(2)]], dtype=object)
     bind = dict(zip(d.inputs, [X, np.array([1, 1, 0]), np.zeros(2)], strict=True))
@@ -97,4 +97,4 @@ def test_sums_that_are_none() -> None:
         ("t, t:int, t:int, v -> v", twice),
     ):
         sums = nk.diagram(signature)(body).roots
-        assert not any(scatter(m) for r in sums for m in (r, *r.args))
+        assert not any(added_at(m) for r in sums for m in (r, *r.args))

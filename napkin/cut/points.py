@@ -23,8 +23,8 @@ def points_of(outputs: Sequence[Output], sizes: Mapping[str, int]) -> set[Node]:
     """The points of a term, before any change.
 
     Those are its reductions and scans, but not those that only say where a key set begins and
-    ends, which the kernel computes whose loops that governs; bounds of key sets that are computed
-    of others of these; and what is computed of no other point and stored in any case: pointwise
+    ends, which the kernel computes whose loops that governs; such bounds that are read from what
+    others of these store; and what is computed of no other point and stored in any case: pointwise
     results, and arrays that are read at computed addresses.
     """
     roots = {o.node for o in outputs}
@@ -65,12 +65,14 @@ def _bounds(order: Sequence[Node], roots: Iterable[Node]) -> set[Node]:
 
 
 def _computed_bounds(order: Sequence[Node], heavy: Set[Node]) -> set[Node]:
-    """Bounds of key sets under which a point lies."""
-    above = set[Node]()
+    """Bounds of key sets that are read at computed addresses of what a point is under."""
+    above, read = set[Node](), set[Node]()
     for n in order:
         if n in heavy or not above.isdisjoint(n.args):
             above.add(n)
-    return {a for n in order if n.op == "keys" for a in n.args if a in above}
+        if (n.op == "take" and n.args[0] in above) or not read.isdisjoint(n.args):
+            read.add(n)
+    return {a for n in order if n.op == "keys" for a in n.args if a in read}
 
 
 def _light(order: Sequence[Node], heavy: Set[Node], results: Set[Node]) -> set[Node]:

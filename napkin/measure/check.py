@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,9 +83,10 @@ def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
     counters = Counters(note="not asked for")
     ran = plan.launched
     if command is not None:
-        named = zip(plan.diagram.input_names, tensors, strict=True)
+        named = dict(zip(plan.diagram.input_names, tensors, strict=True))
         needed = decisive(ran)
-        counters = counted(ran, command, {t: _host(x) for t, x in named if t in needed})
+        known = named if needed <= named.keys() else _stored(ran, tensors)
+        counters = counted(ran, command, {t: _host(known[t]) for t in needed})
     about = described()
     return OnDevice(
         about, seed, values, counters, time, plan.seconds * 1e6, elsewhere(plan, about["arch"])
@@ -98,6 +99,16 @@ def decisive(plan: Plan) -> set[str]:
     seen = ((k, k.choice.kernel.visits) for k in plan.kernels)
     keys = {k.binding[tensor_of(n)] for k, v in seen if v for n in leaves([v.keys])}
     return keys | {str(n.params[0]) for n in plan.diagram.inputs if n.kind == "int"}
+
+
+def _stored(plan: Plan, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Every tensor of a plan after a run, by its name."""
+    from napkin.torch.run import opened
+
+    _, found, launches = opened(plan, tensors, {}, as_is=True)
+    for launch in launches:
+        launch()
+    return found
 
 
 def _host(t: torch.Tensor) -> np.ndarray:

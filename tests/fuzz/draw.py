@@ -12,6 +12,7 @@ import compounds
 import far
 import moves
 import own
+import placed
 import rare
 import rarer
 import rarer_keys
@@ -30,6 +31,7 @@ from drawing import (
     FOUND,
     KINDS,
     NEWEST,
+    PLACED,
     RARE,
     RESUMED,
     SCARCE,
@@ -128,6 +130,9 @@ SELECTED = FOLLOWED | {selected.selected: 1_200}
 KEYED = SELECTED | {along.along: 4_000}
 """Of seeds from `ALONG` on instead."""
 
+AT_PLACES = KEYED | {placed.placed: 8_000}
+"""Of seeds from `PLACED` on instead."""
+
 ELSE = ("größe", "café", "μέσος", "сумма", "_ß1")
 """Names in other letters, which a kernel has in its own."""
 
@@ -142,6 +147,8 @@ def _named(made: Program, d: Drawing) -> Program:
 
 
 def _first(seed: int) -> Mapping[Callable[[Drawing], object], int]:
+    if seed >= PLACED:
+        return AT_PLACES
     if seed >= AFTERWARDS:
         return KEYED if seed >= ALONG else SELECTED if seed >= CHOSEN else FOLLOWED
     if seed >= SCARCE:

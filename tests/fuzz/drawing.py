@@ -107,13 +107,16 @@ BOUNDED = 240_000_000
 """The first seed whose own plans are searched for under drawn bounds (`bounds`), in any type, and
 those of gradients, too."""
 
+PLACED = 260_000_000
+"""The first seed that often adds at places (`placed`), under drawn bounds as from `BOUNDED` on."""
+
 ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats, up to
 `SCARCE`."""
 
 BEGINS = sorted((
     MORE, NEWEST, RARE, RESUMED, KINDS, STEPPED, SEVERAL, FAR, WINDOWED, MEANS, SHARED, SCARCE,
-    SOLVED, FOUND, AFTERWARDS, CHOSEN, ALONG, BOUNDED, ENDS,
+    SOLVED, FOUND, AFTERWARDS, CHOSEN, ALONG, BOUNDED, PLACED, ENDS,
 ))  # fmt: skip
 """The first seed of every kind of programs."""
 

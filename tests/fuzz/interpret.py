@@ -312,7 +312,7 @@ class Case:
         COUNTS["kernels run"] += len(self.plan.kernels)
         COUNTS["kernels of warpgroups run"] += sum(ran.specialised)
         for k, warpgroups in zip(self.plan.kernels, ran.specialised, strict=True):
-            saw(k, self.sizes, warpgroups)
+            saw(k, self.plan.full(self.sizes), warpgroups)
         for i, o in enumerate(self.plan.diagram.outputs):
             self._value(i, o.name, ran)
             self._type(o, ran)

@@ -311,7 +311,10 @@ def preorder(
 
 
 def landings(
-    roots: Iterable[Node], stop: Container[Node] = (), may: Callable[[Node], bool] = bool
+    roots: Iterable[Node],
+    stop: Container[Node] = (),
+    may: Callable[[Node], bool] = bool,
+    rather: Callable[[Node], bool] = bool,
 ) -> Iterator[Node]:
     """Nodes under `roots`, arguments first, so that no way down from one to the next has more than
     `FLIGHT` levels: a recursion that has been at these, and keeps what it finds, goes no deeper.
@@ -319,6 +322,7 @@ def landings(
     Args:
         stop: nodes at which a way down ends.
         may: which nodes there may be among them.
+        rather: those that are taken where one comes within as many levels more.
     """
     roots = tuple(roots)
     if all(n.depth < FLIGHT for n in roots):
@@ -326,7 +330,7 @@ def landings(
     levels: dict[Node, int] = {}
     for n in postorder(roots, stop):
         levels[n] = 0 if n in stop else 1 + max((levels[a] for a in n.args), default=-1)
-        if levels[n] >= FLIGHT and may(n):
+        if levels[n] >= FLIGHT and may(n) and (rather(n) or levels[n] >= 2 * FLIGHT):
             yield n
             levels[n] = 0
 

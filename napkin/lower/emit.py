@@ -77,11 +77,12 @@ class Emitter(Block):
             return self._pointwise(n, ())
         if n.constant:
             return sx.name(self.scope.constant(n))
-        for deep in landings([n], self.have, self.program.alone):
+        rather = self._has_name  # so that what repeats is in the same words each time
+        for deep in landings([n], self.have, self.program.alone, rather):
             self.define(deep)
         if n in self.have:
             return self.value(n)
-        if self._in_line(n):
+        if not self._has_name(n):
             return self.computed(n)
         self.define(n)
         return self.value(n)
@@ -95,9 +96,9 @@ class Emitter(Block):
             self.statements.append(sx.assign(target, made))
         self.have[n] = sx.name(target)
 
-    def _in_line(self, n: Node) -> bool:
-        named = n in self.program.kernel.names or n.op in REDUCTIONS
-        return n.op in POINTWISE and self.uses[n] <= 1 and not named
+    def _has_name(self, n: Node) -> bool:
+        """Whether a statement gives a term a name; others are written where they are used."""
+        return n in self.program.kernel.names or n.op not in POINTWISE or self.uses[n] > 1
 
     def computed(self, n: Node) -> Expr:
         if is_read(n):

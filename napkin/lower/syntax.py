@@ -60,6 +60,7 @@ _OPS: dict[str, ast.operator] = {
     "&": ast.BitAnd(),
     "|": ast.BitOr(),
     "<<": ast.LShift(),
+    ">>": ast.RShift(),
 }
 
 

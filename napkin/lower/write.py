@@ -19,6 +19,7 @@ from napkin.lower.parameters import Written, entry_of, passed
 from napkin.lower.per_thread import as_joined, as_seen
 from napkin.lower.printer import comment, function
 from napkin.lower.program import Loop, Program
+from napkin.lower.rolled import rolled
 from napkin.lower.scope import DESCRIPTORS, GROUPS, Scope
 from napkin.lower.thread_locality import mishandled
 from napkin.lower.trim import loaded, trimmed
@@ -28,7 +29,7 @@ from napkin.lower.waited_products import awaited
 def write(program: Program) -> Written:
     """The Triton kernel of a loop program."""
     scope = Scope(program)
-    body = trimmed(_Kernel(scope).body())
+    body = rolled(trimmed(_Kernel(scope).body()), lambda: scope.name(object(), "turn"))
     read = {name for s in body for name in loaded(s)}
     arguments = passed(read, scope)
     names = {a.name: a.constexpr for a in arguments}

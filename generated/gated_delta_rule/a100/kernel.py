@@ -198,13 +198,16 @@ def gated_delta_rule(
             input_precision='ieee',
         )
         rename_17 = tl.trans(total_4)
-        shifted_4 = tl.dot(
-            rename_14.to(O.dtype.element_ty),
-            tl.trans(rename_17.to(O.dtype.element_ty)),
-            shifted_3,
-            input_precision='ieee',
+        shifted_in = tl.where(
+            t_in[:, None],
+            tl.dot(
+                rename_14.to(O.dtype.element_ty),
+                tl.trans(rename_17.to(O.dtype.element_ty)),
+                shifted_3,
+                input_precision='ieee',
+            ),
+            0.0,
         )
-        shifted_in = tl.where(t_in[:, None], shifted_4, 0.0)
         V_tile = tl.load(
             V_base + t[:, None] * V_stride_t + v[None, :] * V_stride_v,
             mask=t_in[:, None] & v_in[None, :],

@@ -104,6 +104,14 @@ def test_a_plan_for_many_positions_has_the_values_of_few(name: str) -> None:
         assert np.linalg.norm(found - wanted) <= 1e-6 * np.linalg.norm(wanted)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_searches_are_loops(name: str) -> None:
+    """Written out, those of two places took the compiler 100 seconds."""
+    d, sizes = CASES[name]
+    source = nk.derive(d, on="h200", sizes=sizes, dtype="fp32").source
+    assert source.count(">> turn") == 2
+
+
 @pytest.mark.parametrize("name", ["two axes", "two places"])
 def test_bytes_are_as_predicted(name: str) -> None:
     d, sizes = CASES[name]

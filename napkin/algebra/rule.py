@@ -26,7 +26,7 @@ from napkin.algebra.relabel import Relabel
 from napkin.algebra.tracer import active
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.listing import text
-from napkin.ir.node import Node, node, postorder
+from napkin.ir.node import REDUCTIONS, Node, node, postorder
 from napkin.ir.rewrite import rewrite, substitute
 from napkin.keys.residues import Split
 
@@ -279,6 +279,8 @@ def _hold(
     found = _joined(point, pairs, splits) if splits else point.values(after)
     for (b, a), old, new in zip(pairs, wanted, found, strict=True):
         value = new if splits else aligned(new, a.axes, b.axes)
+        if _of_nothing(b, point):
+            value = np.where(np.isnan(np.asarray(value, float)), old, value)
         if not agree(value, old, point, b, infinite=rule.infinite):
             raise LawError(_message(rule, b, a, point, old, value))
 
@@ -287,6 +289,13 @@ def _defined(term: Node, point: Point) -> bool:
     """Whether all that a term is computed from are numbers. A mean of nothing is none, of which a
     sum of nothing leaves no trace, and another order of sums does (docs/semantics.md)."""
     return not any(np.isnan(np.asarray(v, float)).any() for v in point.values(_real([term])))
+
+
+def _of_nothing(term: Node, point: Point) -> bool:
+    """Whether a term has an extremum of nothing, which is infinite: where that moves out of a sum
+    of nothing, which is 0, their product is no number (docs/semantics.md)."""
+    found = [n for n in _real([term]) if n.op in REDUCTIONS] if 0 in point.sizes.values() else []
+    return any(np.isinf(np.asarray(v, float)).any() for v in point.values(found))
 
 
 def _joined(

@@ -159,6 +159,8 @@ class Transfer:
             boxed: whether chunks cross in whole boxes, up to the end of the tensor.
             past: whether these count past its end, too, where they arrive as 0.
         """
+        if not all(sizes[a] for a in self.own):
+            return 0
         if past:  # a box is the tile, whatever part of it the tensor has
             moving = self.kernel.stream.axes if self.kernel is not None else ()
             fixed = {*self.axes} - {*moving}

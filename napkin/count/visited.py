@@ -29,9 +29,12 @@ from napkin.keys.visits import Visits
 Bind = Mapping[Node, Array]
 Settled = tuple[tuple[str, int], ...]
 
-DRAWN = 2**24
+DRAWN = 2**20
 """Places that are drawn for an input whose values are not known, at most: others are like these."""
 
+
+PIECES = 2**18
+"""Pieces along several axes whose starts and ends are told apart, at most."""
 
 FINE = 16
 """Queries of a tile of which larger tiles are made: bounds for each pair of positions take long to
@@ -137,14 +140,16 @@ def _typical_hull(
 @lru_cache(maxsize=4096)
 def _uniform(i: Interval, sizes: Settled) -> frozenset[str]:
     """The axes along which typical bounds are the same: those of a batch of lengths, of which one
-    stands for each, and of more than `DRAWN` places the first ones."""
+    stands for each, of more than `DRAWN` places the first ones, and the same of starts and ends of
+    more than `PIECES`, but not the last one."""
     bounds, known = (i.first, i.end), dict(sizes)
     inputs = needed(bounds)
     lengths = [leaf for leaf, of in inputs.items() if of.what == "lengths"]
     batch = {a for leaf in lengths for a in leaf.axes[:-1]}
-    for leaf in (leaf for leaf, of in inputs.items() if of.what == "places"):
-        left = list(leaf.axes)
-        while left and math.prod([known[a] for a in left]) > DRAWN:
+    for leaf, of in inputs.items():
+        most, least = (DRAWN, 0) if of.what == "places" else (PIECES, 1)
+        left = list(leaf.axes) if of.what != "lengths" else []
+        while len(left) > least and math.prod([known[a] for a in left]) > most:
             batch.add(left.pop(0))
     others = {a for leaf in lengths for a in leaf.axes[-1:]}
     others |= {str(n.params[0]) for n in postorder(bounds) if n.op in {"index", "size"}}

@@ -36,10 +36,12 @@ class Taken:
         under: for each axis of the tensor, the axis that it is read under, or which argument of
             the reading says where along it.
         spans: for each of these arguments, how far it reaches if it is a window.
+        stored: whether a kernel stores the tensor: an axis of it may be empty, and 0 is read then.
     """
 
     under: tuple[str | int, ...]
     spans: Spans
+    stored: bool = False
 
     def renamed(self, table: Mapping[str, str]) -> Taken:
         """The same reading under other axis names."""
@@ -134,6 +136,25 @@ def read_axes(leaf: Node) -> tuple[str, ...]:
     if taken is None:
         return leaf.axes
     return tuple(f"?{u}" if isinstance(u, int) else u for u in taken.under)
+
+
+def of_stored(leaf: Node) -> Node:
+    """A reading at computed positions as that of a tensor which a kernel stores."""
+    taken = taken_of(leaf)
+    assert taken is not None
+    params = (*leaf.params[:2], replace(taken, stored=True))
+    return node("input", leaf.args, params, leaf.axes, leaf.kind)
+
+
+def perhaps_empty(leaf: Node) -> tuple[str, ...]:
+    """The axes of a reading's tensor of which positions are computed, and there may be none: those
+    of a stored one that the reading does not go along. Sizes of 0 are refused of axes along which a
+    diagram takes, and rules take of others."""
+    taken = taken_of(leaf)
+    if taken is None or not taken.stored:
+        return ()
+    read = zip(own_axes(leaf), read_axes(leaf), strict=True)
+    return tuple(a for a, at in read if clamped(leaf, at) and a not in leaf.axes)
 
 
 def gathered(leaf: Node) -> Node | None:

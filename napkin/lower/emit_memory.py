@@ -11,7 +11,7 @@ from napkin.ir.node import Node, number
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import guard, place_of
 from napkin.ir.storage import own_type, packed_axis
-from napkin.ir.taking import clamped, read_axes
+from napkin.ir.taking import clamped, perhaps_empty, read_axes
 from napkin.lower import syntax as sx
 from napkin.lower.divisibility import tensor_axes
 from napkin.lower.dots import beside_depth
@@ -138,6 +138,8 @@ def within(
     ]
     for s, at in sliding.windows(placed) if placed else ():  # padded ones read inside the axis
         tests += [into.fit(test, dims) for test in sliding.within(s, at)]
+    for axis in perhaps_empty(placed) if placed else ():
+        tests.append(sx.less(0, scope.size(axis)))
     seen = guard(placed) if placed else None
     if seen is not None and seen is not number(True):
         tests.append(into.fit(seen, dims))

@@ -24,6 +24,9 @@ LEAST = 8
 LONGEST = 64
 """Statements that are repeated together, at most."""
 
+LENGTHS = 2
+"""Lengths of a loop that are tried: of the last repeat more may be read than of the others."""
+
 _VARYING = re.compile(r"(?<=id=')\w+|(?<=Constant\(value=)\d+(?=\))")
 """The names and the whole numbers in the dump of a statement."""
 
@@ -92,22 +95,16 @@ class _Roller:
         return [*out, *left]
 
     def _loops(self, body: Sequence[ast.stmt]) -> Iterator[_Loop]:
-        """The loops that statements can be."""
+        """The loops that statements can be, those that begin first before others."""
         lines = [self._line(s) for s in body]
-        shapes = [x.shape if x else None for x in lines]
-        for at in range(len(lines)):
-            for period in range(1, min(LONGEST, (len(lines) - at) // (LEAST + 1)) + 1):
-                own, last = shapes[at : at + period], at + period
-                while None not in own and shapes[last : last + period] == own:
-                    last += period
-                for end in range(last, at + LEAST * period, -period):
-                    alike = [x for x in lines[at:end] if x]
-                    each = [alike[i : i + period] for i in range(0, len(alike), period)]
-                    names = self._names(each, body[end:])
-                    halved = _halved(each[1:])
-                    if names is not None and halved is not None:
-                        loop = _loop(each, self.turn(), halved)
-                        yield _Loop(at + period, end, loop, names)
+        for at, period, end in sorted(_alike([x.shape if x else None for x in lines])):
+            own = [x for x in lines[at:end] if x]
+            each = _as_the_second([own[i : i + period] for i in range(0, len(own), period)])
+            for many in range(len(each), max(len(each) - LENGTHS, LEAST), -1):
+                end = at + many * period
+                names = self._names(each[:many], body[end:])
+                if names is not None:
+                    yield _Loop(at + period, end, _loop(each[:many], self.turn()), names)
 
     def _line(self, s: ast.stmt) -> _Line | None:
         if not isinstance(s, ast.Assign) or not isinstance(target := s.targets[0], ast.Name):
@@ -121,12 +118,8 @@ class _Roller:
         self, each: Sequence[Sequence[_Line]], rest: Sequence[ast.stmt]
     ) -> dict[str, str] | None:
         """Names that the last repeat gives, to those of the first that hold the same values after a
-        loop; None where repeats read other than the second does, or more is read of one than the
-        next reads, and of the last than is kept."""
-        said = [_said(*two) for two in pairwise(each)]
-        kept = {q: i for i, line in enumerate(said[0]) for where, q in line if where == _BEFORE}
-        if any(x != said[0] for x in said) or any(i > q for q, i in kept.items()):
-            return None  # other things are read, or what was kept has a new value by then
+        loop; None where more is read of a repeat than what it hands on."""
+        kept = _handed_on(*each[:2])
         read = [Counter(name for x in own for name in x.reads) for own in each]
         read.append(Counter(name for s in rest for name in loaded(s)))
         for i, own in enumerate(each):
@@ -137,6 +130,36 @@ class _Roller:
         return {each[-1][q].target: each[0][q].target for q in kept}
 
 
+def _alike(shapes: Sequence[str | None]) -> Iterator[tuple[int, int, int]]:
+    """Where statements of some shapes may be repeats: the place of the first, how many are repeated
+    together, and the place after the last."""
+    for period in range(1, min(LONGEST, len(shapes) // (LEAST + 1)) + 1):
+        first = 0
+        for at in range(len(shapes) - period + 1):
+            shape = shapes[at + period] if at + period < len(shapes) else None
+            if shape is not None and shape == shapes[at]:
+                continue
+            for start in range(first, min(first + period, at)):
+                times = (at + period - start) // period
+                if times > LEAST:
+                    yield start, period, start + times * period
+            first = at + 1
+
+
+def _as_the_second(each: Sequence[Sequence[_Line]]) -> Sequence[Sequence[_Line]]:
+    """As many of the repeats as read of the one before what the second reads of the first, and have
+    its numbers, or half of those before; none where the second reads what has a new value by
+    then."""
+    reads = [(i, q) for i, line in enumerate(_said(*each[:2])) for at, q in line if at == _BEFORE]
+    if any(i > q for i, q in reads):
+        return []
+    said, halved = _said(*each[:2]), _halved(*each[1:3])
+    for i, (before, own) in enumerate(pairwise(each[1:]), 2):
+        if _said(before, own) != said or halved is None or _halved(before, own) != halved:
+            return each[:i]
+    return each
+
+
 def _said(before: Sequence[_Line], own: Sequence[_Line]) -> list[list[tuple[str, int]]]:
     """What each statement of a repeat reads: a name, or where it is given and the place there."""
     places = {x.target: (_BEFORE, i) for i, x in enumerate(before)}
@@ -144,24 +167,29 @@ def _said(before: Sequence[_Line], own: Sequence[_Line]) -> list[list[tuple[str,
     return [[places.get(name, (name, 0)) for name in x.reads] for x in own]
 
 
-def _halved(each: Sequence[Sequence[_Line]]) -> set[tuple[int, int]] | None:
-    """The numbers of repeats that are halved from each to the next, by statement and place in it;
-    None where some change otherwise."""
-    found = set[tuple[int, int]]()
-    for i, alike in enumerate(zip(*each, strict=True)):
-        for j, values in enumerate(zip(*(x.numbers for x in alike), strict=True)):
-            if len({*values}) > 1:
-                if any(a != 2 * b for a, b in pairwise(values)):
-                    return None
-                found.add((i, j))
-    return found
+def _halved(before: Sequence[_Line], own: Sequence[_Line]) -> set[tuple[int, int]] | None:
+    """The numbers of a repeat that are half of those of the one before, by statement and place in
+    it; None where some differ otherwise."""
+    pairs = [
+        (i, j, *two)
+        for i, (a, b) in enumerate(zip(before, own, strict=True))
+        for j, two in enumerate(zip(a.numbers, b.numbers, strict=True))
+    ]
+    found = {(i, j) for i, j, a, b in pairs if a != b}
+    return found if all(a == 2 * b for i, j, a, b in pairs if (i, j) in found) else None
 
 
-def _loop(each: Sequence[Sequence[_Line]], turn: str, halved: set[tuple[int, int]]) -> ast.stmt:
-    """All repeats but the first, as a loop of the second."""
-    first, second, *_ = each
+def _handed_on(first: Sequence[_Line], second: Sequence[_Line]) -> list[int]:
+    """The places in a repeat of what it gives that the next one reads."""
     read = {name for x in second for name in x.reads}
-    names = {b.target: a.target for a, b in zip(first, second, strict=True) if a.target in read}
+    return [q for q, x in enumerate(first) if x.target in read]
+
+
+def _loop(each: Sequence[Sequence[_Line]], turn: str) -> ast.stmt:
+    """All repeats but the first, as a loop of the second."""
+    first, second, third, *_ = each
+    halved = _halved(second, third) or set()
+    names = {second[q].target: first[q].target for q in _handed_on(first, second)}
     body = list[ast.stmt]()
     for i, x in enumerate(second):
         own = deepcopy(x.statement)

@@ -11,6 +11,7 @@ from napkin.ir.infer import rebuilt
 from napkin.ir.node import Node, names_of, node
 from napkin.ir.rewrite import rewrite, substitute
 from napkin.ir.storage import own_type, widens
+from napkin.ir.taking import of_stored
 from napkin.rewrite.read import read
 
 
@@ -21,7 +22,8 @@ def _matches(roots: Sequence[Node], stored: Mapping[Node, Node], dtype: str) -> 
         stored: the reading of each array that is stored.
         dtype: the type in which arrays without one of their own lie.
     """
-    done = rewrite(roots, partial(_change, _typed(roots), dtype), stored)
+    tensors = {str(n.params[0]) for n in stored.values()}
+    done = rewrite(roots, partial(_change, _typed(roots), tensors, dtype), stored)
     where = ", ".join(str(n.params[0]) for n in stored.values())
     yield Instance(where, done, partial(_sides, roots, stored, done))
 
@@ -36,7 +38,9 @@ def _typed(roots: Sequence[Node]) -> set[Node]:
     return {n.args[0] if n.op == "compress" else n for n in roots}
 
 
-def _change(typed: set[Node], dtype: str, old: Node, args: tuple[Node, ...]) -> Node | None:
+def _change(
+    typed: set[Node], tensors: set[str], dtype: str, old: Node, args: tuple[Node, ...]
+) -> Node | None:
     if old.op != "compress" or old.args[0] not in typed:
         args = tuple(a.args[0] if widens(a) else a for a in args)
     if widens(old) and old not in typed:
@@ -45,7 +49,10 @@ def _change(typed: set[Node], dtype: str, old: Node, args: tuple[Node, ...]) -> 
         return view(args[0], names_of(old))
     if old.op == "input" and own_type(old) == dtype:
         return node("input", args, (str(old.params[0]), *old.params[1:]), old.axes, old.kind)
-    return read(old, args) or (old if args == old.args else rebuilt(old, args))
+    made = read(old, args)
+    if made is not None and old.op == "take" and made.params[0] in tensors:
+        return of_stored(made)
+    return made or (old if args == old.args else rebuilt(old, args))
 
 
 STORED = Rule(

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import napkin as nk
 from napkin.count.shares import share
-from napkin.count.visited import read
+from napkin.count.visited import hulls, read
+from napkin.derive.prepare import prepare
+from napkin.ir.key_sets import boxes_of
+from napkin.ir.names import with_named
+from napkin.ir.node import Node, node
+from napkin.ir.rewrite import substitute
+from napkin.keys.visits import Visits
+from napkin.rewrite.sorted_places import SORTED
 
 
 @nk.diagram("w c d, w b d, w n:int -> w c")
@@ -41,3 +50,36 @@ def test_a_batch_of_places_takes_no_more_memory_than_some() -> None:
     assert share(kernel, many, tiles) == share(kernel, one, tiles)
     axes = ("w", "b", "d")
     assert read(kernel, axes, many, tiles) == 2048 * read(kernel, axes, one, tiles)
+
+
+def pieces(heads: int) -> tuple[Node, dict[str, int]]:
+    """What is added at the places of many heads, in the order of these; bounds are stored."""
+
+    @nk.diagram("w h t, w h t:int, v -> w h v")
+    def added(X, at, Y):
+        return nk.reduce(nk.where(nk.index("v") == at, X, 0.0), "sum", over="t") * Y
+
+    sizes = {"w": heads, "h": 2048, "t": 2048, "v": 2048}
+    (found,) = SORTED.matches([o.node for o in prepare(added).outputs], sizes)
+    (keys,) = (n for n in found.made.args[0].args if n.op == "keys")
+    (box,) = boxes_of(keys)
+    bounds = [box.intervals[0].first, box.intervals[0].end]
+    stored = {
+        n: node("input", params=(f"bound {i}",), axes=n.axes, kind="int")
+        for i, n in enumerate(bounds)
+    }
+    return substitute([keys], stored)[keys], with_named(sizes, found.same_size)
+
+
+def test_bounds_of_many_heads_take_no_more_memory_than_some() -> None:
+    """2048 x 2048 x 2048 starts and ends would be 128 GiB. Each head has all positions."""
+    seen = {}
+    for heads in (1, 2048):
+        keys, sizes = pieces(heads)
+        visits = Visits(keys, boxes_of(keys))
+        tiles = {"w": 1, "h": 1, "v": 64, "t_in_order": 64}
+        ((h,),) = hulls(visits, sizes, tiles)
+        assert h.first.shape == (1, 1, 32)  # one stands for all that are alike
+        seen[heads] = h.end[-1, -1] - h.first[-1, -1]
+    assert np.array_equal(seen[1], seen[2048])
+    assert seen[1].sum() >= 2048

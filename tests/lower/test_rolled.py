@@ -107,10 +107,11 @@ def programs(draw: st.DrawFn) -> str:
         for _ in range(period)
     ]
     odd = draw(st.none() | st.tuples(st.integers(1, times), st.integers(0, period - 1)))
+    strange = draw(st.none() | st.integers(1, times))
     for i in range(1, times + 1):
         for q in range(period):
             a, b = (f"v{p}_{i if now and p < q else i - 1}" for p, now in reads[q])
-            number = (1 << times) >> i if halves else 3
+            number = ((1 << times) >> i if halves else 3) + (i == strange)
             b = "v0_0" if odd == (i, q) else b
             lines.append(f"v{q}_{i} = ({a} * 3 + {b} + {number}) % 10007")
     for name in draw(st.lists(st.sampled_from(range(period)), min_size=1, max_size=2)):

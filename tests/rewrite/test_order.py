@@ -284,3 +284,19 @@ def test_a_scale_by_the_size_of_an_axis_stays_outside_of_the_sum_along_it() -> N
         wanted = values(n, sizes, arrays)
         for made in found:
             assert np.array_equal(values(made, sizes, arrays), wanted, equal_nan=True)
+
+
+def test_a_factor_that_is_infinite_of_nothing_may_leave_the_sum_of_nothing() -> None:
+    """0 where it is evaluated, and no number in a kernel (docs/semantics.md)."""
+
+    @nk.diagram("x -> ()")
+    def smallest(X: Any) -> Any:
+        least = nk.reduce(X, "min", over="x")
+        return nk.reduce(X * least * nk.reduce(X * least, "sum", over="x"), "sum", over="x")
+
+    (n,) = smallest.roots
+    found = [o.made for o in orders(n)]
+    assert found
+    arrays = {"X": np.ones(0)}
+    assert values(n, {"x": 0}, arrays) == 0
+    assert any(np.isnan(values(made, {"x": 0}, arrays)) for made in found)

@@ -105,6 +105,16 @@ def test_a_plan_for_many_positions_has_the_values_of_few(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_of_no_positions_nothing_is_read(name: str) -> None:
+    """There is no last place to clamp to: the search read what lies before an empty array."""
+    d, sizes = CASES[name]
+    plan = nk.derive(d, on="h200", sizes=sizes, dtype="fp32")
+    rng = np.random.default_rng(0)
+    arrays = inputs(d, {**small(d, rng), "t": 0}, rng, 5)
+    assert np.array_equal(plan(*arrays), d.evaluate(*arrays))
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_searches_are_loops(name: str) -> None:
     """Written out, those of two places took the compiler 100 seconds."""
     d, sizes = CASES[name]

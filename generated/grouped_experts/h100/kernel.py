@@ -255,7 +255,11 @@ def grouped_experts(
     Y_s = tl.minimum(tl.maximum(P_tile[:, None, :], 0), size_s - 1).to(INDEX)
     Y_tile = tl.load(
         Y + Y_b * Y_stride_b + Y_s * Y_stride_s + n[None, :, None] * Y_stride_n,
-        mask=t_in[:, None, None] & k_in[None, None, :] & n_in[None, :, None],
+        mask=t_in[:, None, None]
+        & k_in[None, None, :]
+        & n_in[None, :, None]
+        & (0 < size_b)
+        & (0 < size_s),
         other=0.0,
     )
     O_2 = tl.sum(G_tile.to(tl.float32)[:, None, :] * Y_tile.to(tl.float32), axis=2)

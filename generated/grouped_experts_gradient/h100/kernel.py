@@ -692,14 +692,30 @@ def grouped_experts_gradient_chosen_chosen_2(
     smaller_t_k_in_order = tl.minimum(tl.maximum(0 + 1073741824 - 1, 0), size_t_k_in_order - 1).to(
         INDEX,
     )
-    smaller_tile = tl.load(smaller + smaller_t_k_in_order * smaller_stride_t_k_in_order)
+    smaller_tile = tl.where(
+        0 < size_t_k_in_order,
+        tl.load(
+            smaller + smaller_t_k_in_order * smaller_stride_t_k_in_order,
+            mask=0 < size_t_k_in_order,
+            other=0,
+        ),
+        0,
+    )
     test = smaller_tile < s
     test_2 = smaller_tile == s
     smaller_2_t_k_in_order = tl.minimum(
         tl.maximum(0 + 1073741824 - 1, 0),
         size_t_k_in_order - 1,
     ).to(INDEX)
-    smaller_2_tile = tl.load(smaller_2 + smaller_2_t_k_in_order * smaller_2_stride_t_k_in_order)
+    smaller_2_tile = tl.where(
+        0 < size_t_k_in_order,
+        tl.load(
+            smaller_2 + smaller_2_t_k_in_order * smaller_2_stride_t_k_in_order,
+            mask=0 < size_t_k_in_order,
+            other=0,
+        ),
+        0,
+    )
     chosen_3 = tl.where(
         scale & (test[:, None] | test_2[:, None] & (smaller_2_tile < b)[None, :]),
         0 + 1073741824,
@@ -710,7 +726,7 @@ def grouped_experts_gradient_chosen_chosen_2(
     smaller_t_k_in_order_2 = tl.minimum(tl.maximum(difference, 0), size_t_k_in_order - 1).to(INDEX)
     smaller_tile_2 = tl.load(
         smaller + smaller_t_k_in_order_2 * smaller_stride_t_k_in_order,
-        mask=s_in[:, None] & b_in[None, :],
+        mask=s_in[:, None] & b_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     smaller_2_t_k_in_order_2 = tl.minimum(tl.maximum(difference, 0), size_t_k_in_order - 1).to(
@@ -718,7 +734,7 @@ def grouped_experts_gradient_chosen_chosen_2(
     )
     smaller_2_tile_2 = tl.load(
         smaller_2 + smaller_2_t_k_in_order_2 * smaller_2_stride_t_k_in_order,
-        mask=s_in[:, None] & b_in[None, :],
+        mask=s_in[:, None] & b_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     chosen_4 = tl.where(
@@ -737,7 +753,7 @@ def grouped_experts_gradient_chosen_chosen_2(
     )
     smaller_tile_3 = tl.load(
         smaller + smaller_t_k_in_order_3 * smaller_stride_t_k_in_order,
-        mask=s_in[:, None] & b_in[None, :],
+        mask=s_in[:, None] & b_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     smaller_2_t_k_in_order_3 = tl.minimum(tl.maximum(difference_2, 0), size_t_k_in_order - 1).to(
@@ -745,7 +761,7 @@ def grouped_experts_gradient_chosen_chosen_2(
     )
     smaller_2_tile_3 = tl.load(
         smaller_2 + smaller_2_t_k_in_order_3 * smaller_2_stride_t_k_in_order,
-        mask=s_in[:, None] & b_in[None, :],
+        mask=s_in[:, None] & b_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     chosen_5 = tl.where(
@@ -765,7 +781,7 @@ def grouped_experts_gradient_chosen_chosen_2(
         )
         smaller_tile_4 = tl.load(
             smaller + smaller_t_k_in_order_4 * smaller_stride_t_k_in_order,
-            mask=s_in[:, None] & b_in[None, :],
+            mask=s_in[:, None] & b_in[None, :] & (0 < size_t_k_in_order),
             other=0,
         )
         smaller_2_t_k_in_order_4 = tl.minimum(
@@ -774,7 +790,7 @@ def grouped_experts_gradient_chosen_chosen_2(
         ).to(INDEX)
         smaller_2_tile_4 = tl.load(
             smaller_2 + smaller_2_t_k_in_order_4 * smaller_2_stride_t_k_in_order,
-            mask=s_in[:, None] & b_in[None, :],
+            mask=s_in[:, None] & b_in[None, :] & (0 < size_t_k_in_order),
             other=0,
         )
         chosen_5 = tl.where(
@@ -803,7 +819,7 @@ def grouped_experts_gradient_chosen_chosen_2(
     )
     smaller_tile_32 = tl.load(
         smaller + smaller_t_k_in_order_32 * smaller_stride_t_k_in_order,
-        mask=s_in[:, None] & b_in[None, :],
+        mask=s_in[:, None] & b_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     smaller_2_t_k_in_order_32 = tl.minimum(tl.maximum(difference_31, 0), size_t_k_in_order - 1).to(
@@ -811,7 +827,7 @@ def grouped_experts_gradient_chosen_chosen_2(
     )
     smaller_2_tile_32 = tl.load(
         smaller_2 + smaller_2_t_k_in_order_32 * smaller_2_stride_t_k_in_order,
-        mask=s_in[:, None] & b_in[None, :],
+        mask=s_in[:, None] & b_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     chosen_35 = tl.where(
@@ -830,7 +846,7 @@ def grouped_experts_gradient_chosen_chosen_2(
     )
     smaller_tile_33 = tl.load(
         smaller + smaller_t_k_in_order_33 * smaller_stride_t_k_in_order,
-        mask=s_in[:, None] & b_in[None, :],
+        mask=s_in[:, None] & b_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     smaller_2_t_k_in_order_33 = tl.minimum(tl.maximum(difference_32, 0), size_t_k_in_order - 1).to(
@@ -838,7 +854,7 @@ def grouped_experts_gradient_chosen_chosen_2(
     )
     smaller_2_tile_33 = tl.load(
         smaller_2 + smaller_2_t_k_in_order_33 * smaller_2_stride_t_k_in_order,
-        mask=s_in[:, None] & b_in[None, :],
+        mask=s_in[:, None] & b_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     chosen_36 = tl.where(
@@ -859,7 +875,7 @@ def grouped_experts_gradient_chosen_chosen_2(
         ).to(INDEX)
         smaller_tile_34 = tl.load(
             smaller + smaller_t_k_in_order_34 * smaller_stride_t_k_in_order,
-            mask=s_in[:, None] & b_in[None, :],
+            mask=s_in[:, None] & b_in[None, :] & (0 < size_t_k_in_order),
             other=0,
         )
         smaller_2_t_k_in_order_34 = tl.minimum(
@@ -868,7 +884,7 @@ def grouped_experts_gradient_chosen_chosen_2(
         ).to(INDEX)
         smaller_2_tile_34 = tl.load(
             smaller_2 + smaller_2_t_k_in_order_34 * smaller_2_stride_t_k_in_order,
-            mask=s_in[:, None] & b_in[None, :],
+            mask=s_in[:, None] & b_in[None, :] & (0 < size_t_k_in_order),
             other=0,
         )
         chosen_36 = tl.where(
@@ -1278,13 +1294,21 @@ def grouped_experts_gradient_chosen_5_chosen_6(
     smaller_4_b_in_order = tl.minimum(tl.maximum(0 + 1073741824 - 1, 0), size_b_in_order - 1).to(
         INDEX,
     )
-    smaller_4_tile = tl.load(smaller_4 + smaller_4_b_in_order * smaller_4_stride_b_in_order)
+    smaller_4_tile = tl.where(
+        0 < size_b_in_order,
+        tl.load(
+            smaller_4 + smaller_4_b_in_order * smaller_4_stride_b_in_order,
+            mask=0 < size_b_in_order,
+            other=0,
+        ),
+        0,
+    )
     chosen = tl.where(scale & (smaller_4_tile < e), 0 + 1073741824, 0)
     shifted = chosen + 536870912
     smaller_4_b_in_order_2 = tl.minimum(tl.maximum(shifted - 1, 0), size_b_in_order - 1).to(INDEX)
     smaller_4_tile_2 = tl.load(
         smaller_4 + smaller_4_b_in_order_2 * smaller_4_stride_b_in_order,
-        mask=e_in,
+        mask=e_in & (0 < size_b_in_order),
         other=0,
     )
     chosen_2 = tl.where((shifted <= size_b) & (smaller_4_tile_2 < e), shifted, chosen)
@@ -1292,7 +1316,7 @@ def grouped_experts_gradient_chosen_5_chosen_6(
     smaller_4_b_in_order_3 = tl.minimum(tl.maximum(shifted_2 - 1, 0), size_b_in_order - 1).to(INDEX)
     smaller_4_tile_3 = tl.load(
         smaller_4 + smaller_4_b_in_order_3 * smaller_4_stride_b_in_order,
-        mask=e_in,
+        mask=e_in & (0 < size_b_in_order),
         other=0,
     )
     chosen_3 = tl.where(
@@ -1307,7 +1331,7 @@ def grouped_experts_gradient_chosen_5_chosen_6(
         )
         smaller_4_tile_4 = tl.load(
             smaller_4 + smaller_4_b_in_order_4 * smaller_4_stride_b_in_order,
-            mask=e_in,
+            mask=e_in & (0 < size_b_in_order),
             other=0,
         )
         chosen_3 = tl.where(
@@ -1323,7 +1347,7 @@ def grouped_experts_gradient_chosen_5_chosen_6(
     )
     smaller_4_tile_32 = tl.load(
         smaller_4 + smaller_4_b_in_order_32 * smaller_4_stride_b_in_order,
-        mask=e_in,
+        mask=e_in & (0 < size_b_in_order),
         other=0,
     )
     chosen_34 = tl.where((shifted_31 <= size_b) & (smaller_4_tile_32 <= e), shifted_31, chosen_33)
@@ -1333,7 +1357,7 @@ def grouped_experts_gradient_chosen_5_chosen_6(
     )
     smaller_4_tile_33 = tl.load(
         smaller_4 + smaller_4_b_in_order_33 * smaller_4_stride_b_in_order,
-        mask=e_in,
+        mask=e_in & (0 < size_b_in_order),
         other=0,
     )
     chosen_35 = tl.where(
@@ -1348,7 +1372,7 @@ def grouped_experts_gradient_chosen_5_chosen_6(
         )
         smaller_4_tile_34 = tl.load(
             smaller_4 + smaller_4_b_in_order_34 * smaller_4_stride_b_in_order,
-            mask=e_in,
+            mask=e_in & (0 < size_b_in_order),
             other=0,
         )
         chosen_35 = tl.where(
@@ -1497,7 +1521,7 @@ def grouped_experts_gradient_dU(
             + total5_b * total5_stride_b
             + f[:, None, None] * total5_stride_f
             + m[None, :, None] * total5_stride_m,
-            mask=f_in[:, None, None] & m_in[None, :, None],
+            mask=f_in[:, None, None] & m_in[None, :, None] & (0 < size_b),
             other=0.0,
         )
         total = tl.sum(tl.permute(total5_tile.to(tl.float32), [2, 0, 1]), axis=0)
@@ -1524,7 +1548,10 @@ def grouped_experts_gradient_dU(
             + total5_b * total5_stride_b
             + f[:, None, None] * total5_stride_f
             + m[None, :, None] * total5_stride_m,
-            mask=b_in_order_in[None, None, :] & f_in[:, None, None] & m_in[None, :, None],
+            mask=b_in_order_in[None, None, :]
+            & f_in[:, None, None]
+            & m_in[None, :, None]
+            & (0 < size_b),
             other=0.0,
         )
         total_2 = tl.sum(
@@ -1613,13 +1640,21 @@ def grouped_experts_gradient_chosen_7_chosen_8(
     smaller_5_b_in_order2 = tl.minimum(tl.maximum(0 + 1073741824 - 1, 0), size_b_in_order2 - 1).to(
         INDEX,
     )
-    smaller_5_tile = tl.load(smaller_5 + smaller_5_b_in_order2 * smaller_5_stride_b_in_order2)
+    smaller_5_tile = tl.where(
+        0 < size_b_in_order2,
+        tl.load(
+            smaller_5 + smaller_5_b_in_order2 * smaller_5_stride_b_in_order2,
+            mask=0 < size_b_in_order2,
+            other=0,
+        ),
+        0,
+    )
     chosen = tl.where(scale & (smaller_5_tile < e), 0 + 1073741824, 0)
     shifted = chosen + 536870912
     smaller_5_b_in_order2_2 = tl.minimum(tl.maximum(shifted - 1, 0), size_b_in_order2 - 1).to(INDEX)
     smaller_5_tile_2 = tl.load(
         smaller_5 + smaller_5_b_in_order2_2 * smaller_5_stride_b_in_order2,
-        mask=e_in,
+        mask=e_in & (0 < size_b_in_order2),
         other=0,
     )
     chosen_2 = tl.where((shifted <= size_b) & (smaller_5_tile_2 < e), shifted, chosen)
@@ -1629,7 +1664,7 @@ def grouped_experts_gradient_chosen_7_chosen_8(
     )
     smaller_5_tile_3 = tl.load(
         smaller_5 + smaller_5_b_in_order2_3 * smaller_5_stride_b_in_order2,
-        mask=e_in,
+        mask=e_in & (0 < size_b_in_order2),
         other=0,
     )
     chosen_3 = tl.where(
@@ -1644,7 +1679,7 @@ def grouped_experts_gradient_chosen_7_chosen_8(
         )
         smaller_5_tile_4 = tl.load(
             smaller_5 + smaller_5_b_in_order2_4 * smaller_5_stride_b_in_order2,
-            mask=e_in,
+            mask=e_in & (0 < size_b_in_order2),
             other=0,
         )
         chosen_3 = tl.where(
@@ -1660,7 +1695,7 @@ def grouped_experts_gradient_chosen_7_chosen_8(
     )
     smaller_5_tile_32 = tl.load(
         smaller_5 + smaller_5_b_in_order2_32 * smaller_5_stride_b_in_order2,
-        mask=e_in,
+        mask=e_in & (0 < size_b_in_order2),
         other=0,
     )
     chosen_34 = tl.where((shifted_31 <= size_b) & (smaller_5_tile_32 <= e), shifted_31, chosen_33)
@@ -1670,7 +1705,7 @@ def grouped_experts_gradient_chosen_7_chosen_8(
     )
     smaller_5_tile_33 = tl.load(
         smaller_5 + smaller_5_b_in_order2_33 * smaller_5_stride_b_in_order2,
-        mask=e_in,
+        mask=e_in & (0 < size_b_in_order2),
         other=0,
     )
     chosen_35 = tl.where(
@@ -1686,7 +1721,7 @@ def grouped_experts_gradient_chosen_7_chosen_8(
         ).to(INDEX)
         smaller_5_tile_34 = tl.load(
             smaller_5 + smaller_5_b_in_order2_34 * smaller_5_stride_b_in_order2,
-            mask=e_in,
+            mask=e_in & (0 < size_b_in_order2),
             other=0,
         )
         chosen_35 = tl.where(
@@ -1837,7 +1872,7 @@ def grouped_experts_gradient_dW(
             + total7_b * total7_stride_b
             + n[:, None, None] * total7_stride_n
             + f[None, :, None] * total7_stride_f,
-            mask=n_in[:, None, None] & f_in[None, :, None],
+            mask=n_in[:, None, None] & f_in[None, :, None] & (0 < size_b),
             other=0.0,
         )
         total = tl.sum(tl.permute(total7_tile.to(tl.float32), [2, 0, 1]), axis=0)
@@ -1864,7 +1899,10 @@ def grouped_experts_gradient_dW(
             + total7_b * total7_stride_b
             + n[:, None, None] * total7_stride_n
             + f[None, :, None] * total7_stride_f,
-            mask=b_in_order2_in[None, None, :] & n_in[:, None, None] & f_in[None, :, None],
+            mask=b_in_order2_in[None, None, :]
+            & n_in[:, None, None]
+            & f_in[None, :, None]
+            & (0 < size_b),
             other=0.0,
         )
         total_2 = tl.sum(
@@ -1991,13 +2029,21 @@ def grouped_experts_gradient_chosen_chosen_2_2(
     smaller_b_s_in_order = tl.minimum(tl.maximum(0 + 1073741824 - 1, 0), size_b_s_in_order - 1).to(
         INDEX,
     )
-    smaller_tile = tl.load(smaller + smaller_b_s_in_order * smaller_stride_b_s_in_order)
+    smaller_tile = tl.where(
+        0 < size_b_s_in_order,
+        tl.load(
+            smaller + smaller_b_s_in_order * smaller_stride_b_s_in_order,
+            mask=0 < size_b_s_in_order,
+            other=0,
+        ),
+        0,
+    )
     chosen_3 = tl.where(scale & (smaller_tile < t), 0 + 1073741824, 0)
     shifted = chosen_3 + 536870912
     smaller_b_s_in_order_2 = tl.minimum(tl.maximum(shifted - 1, 0), size_b_s_in_order - 1).to(INDEX)
     smaller_tile_2 = tl.load(
         smaller + smaller_b_s_in_order_2 * smaller_stride_b_s_in_order,
-        mask=t_in,
+        mask=t_in & (0 < size_b_s_in_order),
         other=0,
     )
     chosen_4 = tl.where((shifted <= size_b * size_s) & (smaller_tile_2 < t), shifted, chosen_3)
@@ -2007,7 +2053,7 @@ def grouped_experts_gradient_chosen_chosen_2_2(
     )
     smaller_tile_3 = tl.load(
         smaller + smaller_b_s_in_order_3 * smaller_stride_b_s_in_order,
-        mask=t_in,
+        mask=t_in & (0 < size_b_s_in_order),
         other=0,
     )
     chosen_5 = tl.where(
@@ -2022,7 +2068,7 @@ def grouped_experts_gradient_chosen_chosen_2_2(
         )
         smaller_tile_4 = tl.load(
             smaller + smaller_b_s_in_order_4 * smaller_stride_b_s_in_order,
-            mask=t_in,
+            mask=t_in & (0 < size_b_s_in_order),
             other=0,
         )
         chosen_5 = tl.where(
@@ -2038,7 +2084,7 @@ def grouped_experts_gradient_chosen_chosen_2_2(
     )
     smaller_tile_32 = tl.load(
         smaller + smaller_b_s_in_order_32 * smaller_stride_b_s_in_order,
-        mask=t_in,
+        mask=t_in & (0 < size_b_s_in_order),
         other=0,
     )
     chosen_35 = tl.where(
@@ -2052,7 +2098,7 @@ def grouped_experts_gradient_chosen_chosen_2_2(
     )
     smaller_tile_33 = tl.load(
         smaller + smaller_b_s_in_order_33 * smaller_stride_b_s_in_order,
-        mask=t_in,
+        mask=t_in & (0 < size_b_s_in_order),
         other=0,
     )
     chosen_36 = tl.where(
@@ -2068,7 +2114,7 @@ def grouped_experts_gradient_chosen_chosen_2_2(
         ).to(INDEX)
         smaller_tile_34 = tl.load(
             smaller + smaller_b_s_in_order_34 * smaller_stride_b_s_in_order,
-            mask=t_in,
+            mask=t_in & (0 < size_b_s_in_order),
             other=0,
         )
         chosen_36 = tl.where(
@@ -2154,7 +2200,7 @@ def grouped_experts_gradient_dX_dG(
             + total3_b * total3_stride_b
             + total3_s * total3_stride_s
             + m[None, :] * total3_stride_m,
-            mask=m_in[None, :],
+            mask=m_in[None, :] & (0 < size_b) & (0 < size_s),
             other=0.0,
         )
         total = tl.sum(total3_tile.to(tl.float32), axis=0)
@@ -2187,7 +2233,7 @@ def grouped_experts_gradient_dX_dG(
             + total3_b * total3_stride_b
             + total3_s * total3_stride_s
             + m[None, :] * total3_stride_m,
-            mask=b_s_in_order_in[:, None] & m_in[None, :],
+            mask=b_s_in_order_in[:, None] & m_in[None, :] & (0 < size_b) & (0 < size_s),
             other=0.0,
         )
         total_2 = tl.sum(
@@ -2209,7 +2255,7 @@ def grouped_experts_gradient_dX_dG(
     Y_s = tl.minimum(tl.maximum(P_tile[None, :], 0), size_s - 1).to(INDEX)
     Y_tile = tl.load(
         Y + Y_b * Y_stride_b + Y_s * Y_stride_s + n[:, None] * Y_stride_n,
-        mask=k_in[None, :] & n_in[:, None],
+        mask=k_in[None, :] & n_in[:, None] & (0 < size_b) & (0 < size_s),
         other=0.0,
     )
     dG_2 = tl.sum(dO_tile.to(tl.float32)[:, None] * Y_tile.to(tl.float32), axis=0)

@@ -598,14 +598,30 @@ def mixture_of_experts_gradient_chosen_chosen_2(
     smaller_t_k_in_order = tl.minimum(tl.maximum(0 + 1073741824 - 1, 0), size_t_k_in_order - 1).to(
         INDEX,
     )
-    smaller_tile = tl.load(smaller + smaller_t_k_in_order * smaller_stride_t_k_in_order)
+    smaller_tile = tl.where(
+        0 < size_t_k_in_order,
+        tl.load(
+            smaller + smaller_t_k_in_order * smaller_stride_t_k_in_order,
+            mask=0 < size_t_k_in_order,
+            other=0,
+        ),
+        0,
+    )
     test = smaller_tile < s
     test_2 = smaller_tile == s
     smaller_2_t_k_in_order = tl.minimum(
         tl.maximum(0 + 1073741824 - 1, 0),
         size_t_k_in_order - 1,
     ).to(INDEX)
-    smaller_2_tile = tl.load(smaller_2 + smaller_2_t_k_in_order * smaller_2_stride_t_k_in_order)
+    smaller_2_tile = tl.where(
+        0 < size_t_k_in_order,
+        tl.load(
+            smaller_2 + smaller_2_t_k_in_order * smaller_2_stride_t_k_in_order,
+            mask=0 < size_t_k_in_order,
+            other=0,
+        ),
+        0,
+    )
     chosen_3 = tl.where(
         scale & (test[:, None] | test_2[:, None] & (smaller_2_tile < e)[None, :]),
         0 + 1073741824,
@@ -616,7 +632,7 @@ def mixture_of_experts_gradient_chosen_chosen_2(
     smaller_t_k_in_order_2 = tl.minimum(tl.maximum(difference, 0), size_t_k_in_order - 1).to(INDEX)
     smaller_tile_2 = tl.load(
         smaller + smaller_t_k_in_order_2 * smaller_stride_t_k_in_order,
-        mask=s_in[:, None] & e_in[None, :],
+        mask=s_in[:, None] & e_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     smaller_2_t_k_in_order_2 = tl.minimum(tl.maximum(difference, 0), size_t_k_in_order - 1).to(
@@ -624,7 +640,7 @@ def mixture_of_experts_gradient_chosen_chosen_2(
     )
     smaller_2_tile_2 = tl.load(
         smaller_2 + smaller_2_t_k_in_order_2 * smaller_2_stride_t_k_in_order,
-        mask=s_in[:, None] & e_in[None, :],
+        mask=s_in[:, None] & e_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     chosen_4 = tl.where(
@@ -643,7 +659,7 @@ def mixture_of_experts_gradient_chosen_chosen_2(
     )
     smaller_tile_3 = tl.load(
         smaller + smaller_t_k_in_order_3 * smaller_stride_t_k_in_order,
-        mask=s_in[:, None] & e_in[None, :],
+        mask=s_in[:, None] & e_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     smaller_2_t_k_in_order_3 = tl.minimum(tl.maximum(difference_2, 0), size_t_k_in_order - 1).to(
@@ -651,7 +667,7 @@ def mixture_of_experts_gradient_chosen_chosen_2(
     )
     smaller_2_tile_3 = tl.load(
         smaller_2 + smaller_2_t_k_in_order_3 * smaller_2_stride_t_k_in_order,
-        mask=s_in[:, None] & e_in[None, :],
+        mask=s_in[:, None] & e_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     chosen_5 = tl.where(
@@ -671,7 +687,7 @@ def mixture_of_experts_gradient_chosen_chosen_2(
         )
         smaller_tile_4 = tl.load(
             smaller + smaller_t_k_in_order_4 * smaller_stride_t_k_in_order,
-            mask=s_in[:, None] & e_in[None, :],
+            mask=s_in[:, None] & e_in[None, :] & (0 < size_t_k_in_order),
             other=0,
         )
         smaller_2_t_k_in_order_4 = tl.minimum(
@@ -680,7 +696,7 @@ def mixture_of_experts_gradient_chosen_chosen_2(
         ).to(INDEX)
         smaller_2_tile_4 = tl.load(
             smaller_2 + smaller_2_t_k_in_order_4 * smaller_2_stride_t_k_in_order,
-            mask=s_in[:, None] & e_in[None, :],
+            mask=s_in[:, None] & e_in[None, :] & (0 < size_t_k_in_order),
             other=0,
         )
         chosen_5 = tl.where(
@@ -709,7 +725,7 @@ def mixture_of_experts_gradient_chosen_chosen_2(
     )
     smaller_tile_32 = tl.load(
         smaller + smaller_t_k_in_order_32 * smaller_stride_t_k_in_order,
-        mask=s_in[:, None] & e_in[None, :],
+        mask=s_in[:, None] & e_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     smaller_2_t_k_in_order_32 = tl.minimum(tl.maximum(difference_31, 0), size_t_k_in_order - 1).to(
@@ -717,7 +733,7 @@ def mixture_of_experts_gradient_chosen_chosen_2(
     )
     smaller_2_tile_32 = tl.load(
         smaller_2 + smaller_2_t_k_in_order_32 * smaller_2_stride_t_k_in_order,
-        mask=s_in[:, None] & e_in[None, :],
+        mask=s_in[:, None] & e_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     chosen_35 = tl.where(
@@ -736,7 +752,7 @@ def mixture_of_experts_gradient_chosen_chosen_2(
     )
     smaller_tile_33 = tl.load(
         smaller + smaller_t_k_in_order_33 * smaller_stride_t_k_in_order,
-        mask=s_in[:, None] & e_in[None, :],
+        mask=s_in[:, None] & e_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     smaller_2_t_k_in_order_33 = tl.minimum(tl.maximum(difference_32, 0), size_t_k_in_order - 1).to(
@@ -744,7 +760,7 @@ def mixture_of_experts_gradient_chosen_chosen_2(
     )
     smaller_2_tile_33 = tl.load(
         smaller_2 + smaller_2_t_k_in_order_33 * smaller_2_stride_t_k_in_order,
-        mask=s_in[:, None] & e_in[None, :],
+        mask=s_in[:, None] & e_in[None, :] & (0 < size_t_k_in_order),
         other=0,
     )
     chosen_36 = tl.where(
@@ -765,7 +781,7 @@ def mixture_of_experts_gradient_chosen_chosen_2(
         ).to(INDEX)
         smaller_tile_34 = tl.load(
             smaller + smaller_t_k_in_order_34 * smaller_stride_t_k_in_order,
-            mask=s_in[:, None] & e_in[None, :],
+            mask=s_in[:, None] & e_in[None, :] & (0 < size_t_k_in_order),
             other=0,
         )
         smaller_2_t_k_in_order_34 = tl.minimum(
@@ -774,7 +790,7 @@ def mixture_of_experts_gradient_chosen_chosen_2(
         ).to(INDEX)
         smaller_2_tile_34 = tl.load(
             smaller_2 + smaller_2_t_k_in_order_34 * smaller_2_stride_t_k_in_order,
-            mask=s_in[:, None] & e_in[None, :],
+            mask=s_in[:, None] & e_in[None, :] & (0 < size_t_k_in_order),
             other=0,
         )
         chosen_36 = tl.where(
@@ -1434,13 +1450,21 @@ def mixture_of_experts_gradient_chosen_chosen_2_2(
     smaller_e_s_in_order = tl.minimum(tl.maximum(0 + 1073741824 - 1, 0), size_e_s_in_order - 1).to(
         INDEX,
     )
-    smaller_tile = tl.load(smaller + smaller_e_s_in_order * smaller_stride_e_s_in_order)
+    smaller_tile = tl.where(
+        0 < size_e_s_in_order,
+        tl.load(
+            smaller + smaller_e_s_in_order * smaller_stride_e_s_in_order,
+            mask=0 < size_e_s_in_order,
+            other=0,
+        ),
+        0,
+    )
     chosen_3 = tl.where(scale & (smaller_tile < t), 0 + 1073741824, 0)
     shifted = chosen_3 + 536870912
     smaller_e_s_in_order_2 = tl.minimum(tl.maximum(shifted - 1, 0), size_e_s_in_order - 1).to(INDEX)
     smaller_tile_2 = tl.load(
         smaller + smaller_e_s_in_order_2 * smaller_stride_e_s_in_order,
-        mask=t_in,
+        mask=t_in & (0 < size_e_s_in_order),
         other=0,
     )
     chosen_4 = tl.where((shifted <= size_e * size_s) & (smaller_tile_2 < t), shifted, chosen_3)
@@ -1450,7 +1474,7 @@ def mixture_of_experts_gradient_chosen_chosen_2_2(
     )
     smaller_tile_3 = tl.load(
         smaller + smaller_e_s_in_order_3 * smaller_stride_e_s_in_order,
-        mask=t_in,
+        mask=t_in & (0 < size_e_s_in_order),
         other=0,
     )
     chosen_5 = tl.where(
@@ -1465,7 +1489,7 @@ def mixture_of_experts_gradient_chosen_chosen_2_2(
         )
         smaller_tile_4 = tl.load(
             smaller + smaller_e_s_in_order_4 * smaller_stride_e_s_in_order,
-            mask=t_in,
+            mask=t_in & (0 < size_e_s_in_order),
             other=0,
         )
         chosen_5 = tl.where(
@@ -1481,7 +1505,7 @@ def mixture_of_experts_gradient_chosen_chosen_2_2(
     )
     smaller_tile_32 = tl.load(
         smaller + smaller_e_s_in_order_32 * smaller_stride_e_s_in_order,
-        mask=t_in,
+        mask=t_in & (0 < size_e_s_in_order),
         other=0,
     )
     chosen_35 = tl.where(
@@ -1495,7 +1519,7 @@ def mixture_of_experts_gradient_chosen_chosen_2_2(
     )
     smaller_tile_33 = tl.load(
         smaller + smaller_e_s_in_order_33 * smaller_stride_e_s_in_order,
-        mask=t_in,
+        mask=t_in & (0 < size_e_s_in_order),
         other=0,
     )
     chosen_36 = tl.where(
@@ -1511,7 +1535,7 @@ def mixture_of_experts_gradient_chosen_chosen_2_2(
         ).to(INDEX)
         smaller_tile_34 = tl.load(
             smaller + smaller_e_s_in_order_34 * smaller_stride_e_s_in_order,
-            mask=t_in,
+            mask=t_in & (0 < size_e_s_in_order),
             other=0,
         )
         chosen_36 = tl.where(
@@ -1597,7 +1621,7 @@ def mixture_of_experts_gradient_dX_dG(
             + total3_e * total3_stride_e
             + total3_s * total3_stride_s
             + m[None, :] * total3_stride_m,
-            mask=m_in[None, :],
+            mask=m_in[None, :] & (0 < size_e) & (0 < size_s),
             other=0.0,
         )
         total = tl.sum(total3_tile.to(tl.float32), axis=0)
@@ -1630,7 +1654,7 @@ def mixture_of_experts_gradient_dX_dG(
             + total3_e * total3_stride_e
             + total3_s * total3_stride_s
             + m[None, :] * total3_stride_m,
-            mask=e_s_in_order_in[:, None] & m_in[None, :],
+            mask=e_s_in_order_in[:, None] & m_in[None, :] & (0 < size_e) & (0 < size_s),
             other=0.0,
         )
         total_2 = tl.sum(
@@ -1652,7 +1676,7 @@ def mixture_of_experts_gradient_dX_dG(
     Y_s = tl.minimum(tl.maximum(P_tile[None, :], 0), size_s - 1).to(INDEX)
     Y_tile = tl.load(
         Y + Y_e * Y_stride_e + Y_s * Y_stride_s + n[:, None] * Y_stride_n,
-        mask=k_in[None, :] & n_in[:, None],
+        mask=k_in[None, :] & n_in[:, None] & (0 < size_e) & (0 < size_s),
         other=0.0,
     )
     dG_2 = tl.sum(dO_tile.to(tl.float32)[:, None] * Y_tile.to(tl.float32), axis=0)

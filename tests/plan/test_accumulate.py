@@ -338,3 +338,20 @@ def test_other_settings_of_both_kernels_are_of_the_same_terms() -> None:
         for choice in found.ranked(3)[k.name]:
             assert set(choice.kernel.tensors) == set(k.choice.kernel.tensors)
             assert choice.kernel.added == k.choice.kernel.added
+
+
+@pytest.mark.parametrize("kind", ["int", "bool"])
+def test_a_reading_beside_the_sums_keeps_its_type(kind: str) -> None:
+    """Whole numbers went through the type of the plan: 257 and 256 are one in bf16."""
+
+    @nk.diagram(f"q x, q x, r:{kind}, q:int -> q, q")
+    def beside(A: Any, B: Any, P: Any, at: Any) -> Any:
+        return nk.contract(A, B, over="x"), nk.take(P, r=at)
+
+    ready = prepare(beside)
+    kernel = label("k", ready.outputs, ready.names, streamed="x")
+    ((_, ends),) = adding_parts(kernel, 3)
+    types = {o.name: storage_type(o.node, "bf16") for o in ends.outputs}
+    (own,) = (o.name for o in ready.outputs if o.node.kind == kind)
+    assert types[own] == ("int32" if kind == "int" else "bool")
+    assert "bf16" in types.values()

@@ -227,8 +227,8 @@ def _adding(kernel: Kernel, kept: Sequence[Output], sums: Sequence[Node]) -> Ker
 
 
 def _computed(n: Node) -> Node:
-    """What follows a sum, as a term: a reading alone would be stored in float32, as it is read."""
-    return pointwise("mul", (n, number(1.0))) if is_read(n) else n
+    """What follows a sum, as a term: a real reading alone would be stored in float32, as read."""
+    return pointwise("mul", (n, number(1.0))) if is_read(n) and n.kind == "real" else n
 
 
 ADDED_PARTS = Rule(

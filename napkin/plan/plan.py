@@ -204,6 +204,7 @@ class Plan:
     @cached_property
     def recipe(self) -> Recipe:
         """What it takes to run the kernels; its files leave out how they were derived."""
+        self._check_types()
         pairs = zip(self.kernels, self.launched.kernels, strict=True)
         steps = tuple(
             Step(
@@ -224,6 +225,15 @@ class Plan:
         specialised = moves.made("warpgroup_file", self, False)
         sizes = self.same_size, self.parts
         return Recipe(source, steps, stores, results, *sizes, specialised, self.blocks)
+
+    def _check_types(self) -> None:
+        """Check that all kernels say of a tensor that it is of one type."""
+        types: dict[str, str] = {}
+        for k in self.kernels:
+            for t, own in k.dtypes.items():
+                name = k.binding[t]
+                known = types.setdefault(name, own)
+                assert known == own, f"{self.name}: {name} is {known}, and {k.name} has it as {own}"
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data; expressions are sympy text."""

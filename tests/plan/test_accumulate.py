@@ -355,3 +355,13 @@ def test_a_reading_beside_the_sums_keeps_its_type(kind: str) -> None:
     (own,) = (o.name for o in ready.outputs if o.node.kind == kind)
     assert types[own] == ("int32" if kind == "int" else "bool")
     assert "bf16" in types.values()
+
+
+def test_kernels_that_differ_about_the_type_of_a_tensor_make_no_plan() -> None:
+    plan = nk.derive(attention_of(), "h100", {"q": 128, "x": 128, "d": 64}, materialise="every")
+    first, *others = plan.kernels
+    (stored,) = (o.name for o in first.choice.origin)
+    wrong = replace(first)
+    wrong.__dict__["dtypes"] = {**first.dtypes, stored: "bool"}
+    with pytest.raises(AssertionError, match="is bool, and attention.* has it as"):
+        _ = replace(plan, kernels=(wrong, *others)).recipe

@@ -363,5 +363,5 @@ def test_kernels_that_differ_about_the_type_of_a_tensor_make_no_plan() -> None:
     (stored,) = (o.name for o in first.choice.origin)
     wrong = replace(first)
     wrong.__dict__["dtypes"] = {**first.dtypes, stored: "bool"}
-    with pytest.raises(AssertionError, match="is bool, and attention.* has it as"):
+    with pytest.raises(AssertionError, match=r"is bool, and attention.* has it as"):
         _ = replace(plan, kernels=(wrong, *others)).recipe

@@ -346,8 +346,12 @@ class Case:
         off = error(found, wanted)
         if off <= limit or wrapped(self.program, self.data, self.sizes)[i]:
             return
-        undefined = 0 in self.sizes.values() and not np.isfinite(found).all()
-        if undefined and not finite(self.program, self.data, self.sizes):
+        numbers = np.isfinite(found).all() and np.isfinite(wanted).all()
+        if (
+            0 in self.sizes.values()
+            and not numbers
+            and not finite(self.program, self.data, self.sizes)
+        ):
             return
         step = max(HALF_STEP[t] for t in types)
         moves = self._moves(i, step)

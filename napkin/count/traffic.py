@@ -112,8 +112,7 @@ class Transfer:
             return self.times * self._visited(self.kernel)
         groups = [size_symbol(a) / group_symbol(a) for a in self.repeated]
         groups += [size_symbol(a) / tile for a, tile in self.chunked]
-        crossing = sympy.prod([size_symbol(a) for a in self.axes])
-        size = crossing if self.leaf is None else self._members(self.leaf)
+        size = self._members(self.leaf) if self.leaf else sympy.prod(map(size_symbol, self.axes))
         return self.times * size * sympy.prod(groups)
 
     def _members(self, leaf: Node) -> Any:
@@ -347,8 +346,7 @@ class Traffic:
         """Values (or bytes) in total for each tensor, read and written."""
         out: dict[str, Any] = {}
         for t in self.parts:
-            here = self.unit[t.tensor] * t.total
-            out[t.tensor] = sympy.expand(out.get(t.tensor, 0) + here)
+            out[t.tensor] = sympy.expand(out.get(t.tensor, 0) + self.unit[t.tensor] * t.total)
         return out
 
     @property

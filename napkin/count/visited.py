@@ -32,7 +32,6 @@ Settled = tuple[tuple[str, int], ...]
 DRAWN = 2**20
 """Places that are drawn for an input whose values are not known, at most: others are like these."""
 
-
 PIECES = 2**18
 """Pieces along several axes whose starts and ends are told apart, at most."""
 
@@ -139,9 +138,9 @@ def _typical_hull(
 
 @lru_cache(maxsize=4096)
 def _uniform(i: Interval, sizes: Settled) -> frozenset[str]:
-    """The axes along which typical bounds are the same: those of a batch of lengths, of which one
-    stands for each, of more than `DRAWN` places the first ones, and the same of starts and ends of
-    more than `PIECES`, but not the last one."""
+    """The axes along which typical bounds are the same. One of a batch of lengths stands for each.
+    Of more than `DRAWN` places, the first axes are such, and of starts and ends of more than
+    `PIECES`, all that have to be but the last one."""
     bounds, known = (i.first, i.end), dict(sizes)
     inputs = needed(bounds)
     lengths = [leaf for leaf, of in inputs.items() if of.what == "lengths"]

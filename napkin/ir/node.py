@@ -317,12 +317,13 @@ def landings(
     rather: Callable[[Node], bool] = bool,
 ) -> Iterator[Node]:
     """Nodes under `roots`, arguments first, so that no way down from one to the next has more than
-    `FLIGHT` levels: a recursion that has been at these, and keeps what it finds, goes no deeper.
+    `FLIGHT` levels, or twice as many where `rather` says so: a recursion that has been at these,
+    and keeps what it finds, goes no deeper.
 
     Args:
         stop: nodes at which a way down ends.
         may: which nodes there may be among them.
-        rather: those that are taken where one comes within as many levels more.
+        rather: the nodes to wait for, up to `FLIGHT` levels more.
     """
     roots = tuple(roots)
     if all(n.depth < FLIGHT for n in roots):

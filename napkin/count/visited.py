@@ -35,6 +35,10 @@ DRAWN = 2**20
 PIECES = 2**18
 """Pieces along several axes whose starts and ends are told apart, at most."""
 
+TOLD = 2**14
+"""Pairs of positions whose bounds are told apart at most, where they read inputs: a search for each
+pair takes 0.1 s for so many."""
+
 FINE = 16
 """Queries of a tile of which larger tiles are made: bounds for each pair of positions take long to
 evaluate."""
@@ -113,7 +117,7 @@ def _named(bounds: Sequence[Node]) -> set[str]:
 def _known_hull(
     i: Interval, splits: tuple[Split, ...], keys: int, sizes: Settled, tiles: Settled
 ) -> Hull:
-    known, alike = dict(sizes), _uniform(i, sizes)
+    known, alike = dict(sizes), {*_uniform(i, sizes), *_middle(i, splits, sizes, tiles)}
     found = _typical_hull(i, splits, keys, sizes, tiles)
     groups = {a: -(-known[a] // dict(tiles)[a]) for a in found.axes}
     shape = [min(n, 1) if a in alike else n for a, n in groups.items()]
@@ -127,13 +131,32 @@ def _typical_hull(
     i: Interval, splits: tuple[Split, ...], keys: int, sizes: Settled, tiles: Settled
 ) -> Hull:
     """The hull of typical bounds, of which one stands for all that are alike."""
-    fine = tuple((a, min(n, FINE)) for a, n in tiles)
+    box = _middle(i, splits, sizes, tiles)
+    fine = tuple((a, n if a in box else min(n, FINE)) for a, n in tiles)
     if fine != tiles and not splits and all(n % FINE == 0 for _, n in tiles if n > FINE):
-        by = {a: max(n // FINE, 1) for a, n in tiles}
+        by = {a: 1 if a in box else max(n // FINE, 1) for a, n in tiles}
         return coarser(_typical_hull(i, splits, keys, sizes, fine), by)
     bounds = i.first, i.end
     one = dict(sizes) | dict.fromkeys(_uniform(i, sizes), 1)
-    return hull(i, one, dict(tiles), typical(bounds, one, keys), splits=splits)
+    return hull(i, one, dict(tiles), typical(bounds, one, keys), splits, box)
+
+
+def _middle(
+    i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settled
+) -> dict[str, range]:
+    """The positions of a tile in the middle of each axis of which one tile stands for all: where
+    bounds that read inputs are of more than `TOLD` pairs, the first axes that no input has."""
+    inputs, known = needed((i.first, i.end)), dict(sizes)
+    own = [a for a in union_axes((i.first, i.end)) if a not in _uniform(i, sizes)]
+    found = dict[str, range]()
+    for a in own if inputs and len(own) > 1 and not splits else ():
+        pairs = math.prod([len(found[b]) if b in found else known[b] for b in own])
+        last = a == own[-1] and len(found) < len(own) - 1
+        if pairs > TOLD and not last and not any(a in leaf.axes for leaf in inputs):
+            tile = dict(tiles)[a]
+            begin = known[a] // tile // 2 * tile
+            found[a] = range(begin, min(begin + tile, known[a]))
+    return found
 
 
 @lru_cache(maxsize=4096)

@@ -49,11 +49,11 @@ def stored(
 ) -> Change | None:
     """Operands that may be stored: those that a cut stores in no case, though groups along the axes
     that one lacks compute it again, each for itself, or steps wait for it: these store no more
-    than is read for it."""
+    than is read for it, unless there is no cut that stores less."""
     frontier = Frontier(outputs, sizes, points=points)
     kinds: dict[object, list[Node]] = {}
     for n, m in operands(frontier.points):
-        large = n.op == "steps" and not (is_read(m) or narrow(m, sizes))
+        large = found is not None and n.op == "steps" and not (is_read(m) or narrow(m, sizes))
         if m not in points and not large and _may_store(m, frontier):
             kinds.setdefault((n.op, n.axes, m.op, m.axes), []).append(m)
     taken = [m for kind in list(kinds.values())[:KINDS] for m in dict.fromkeys(kind)]

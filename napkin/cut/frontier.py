@@ -48,8 +48,10 @@ class Frontier:
         self.results = {o.node for o in outputs}
         self._compared = compared(self.results)
         self.written = rounded_alike(self.results)
-        self._points = points_of(outputs, sizes) if points is None else points
-        self.order = list(order or next(orders(outputs, self._points)))
+        given = points_of(outputs, sizes) if points is None else points
+        self.order = list(order or next(orders(outputs, given)))
+        self._inside = _inside_casts(self.order, given) - self.results
+        self._points = given - self._inside
         self.points = [n for n in self.order if n in self._points]
         self.level = self._levels()
         self.layouts = layouts(self.order, sizes)
@@ -174,8 +176,8 @@ class Frontier:
             return frozenset()
         below = self._below(n)
         self._beside[n] = self._read_beside(n, below)
-        alone = n.op in READ_AGAIN or is_read(n) or not self._worth(n, below)
-        return below if alone else frozenset({n})
+        alone = n in self._inside or n.op in READ_AGAIN or is_read(n)
+        return below if alone or not self._worth(n, below) else frozenset({n})
 
     def _below(self, n: Node) -> frozenset[Node]:
         """What is stored of what a term that is no point is computed from."""
@@ -245,6 +247,14 @@ def orders(outputs: Sequence[Output], points: Set[Node]) -> Iterator[list[Node]]
         if found not in seen:
             seen.add(found)
             yield order
+
+
+def _inside_casts(order: Sequence[Node], points: Set[Node]) -> Set[Node]:
+    """Terms that nothing reads but casts that are points: to store one otherwise would round it
+    before it is cast."""
+    casts = {n for n in order if n in points and widens(n)}
+    read = {a for n in order if n not in casts for a in n.args}
+    return {unstored(n) for n in casts} - read
 
 
 def _arguments(n: Node) -> tuple[Node, ...]:

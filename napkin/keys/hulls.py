@@ -60,17 +60,19 @@ def hull(
     tiles: Mapping[str, int],
     bind: Mapping[Node, Array] | None = None,
     splits: Sequence[Split] = (),
+    box: Mapping[str, range] | None = None,
 ) -> Hull:
     """The hull of one interval for tiles of `tiles[a]` queries along each query axis `a`.
 
     `bind` gives the inputs that the bounds read, where they read any; `splits` says which axes are
-    places within a residue: a tile without a query there sees nothing.
+    places within a residue: a tile without a query there sees nothing. `box` gives the queries
+    along an axis, if they are not all.
     """
     axes = union_axes((interval.first, interval.end))
     splits = [s for s in splits if s.place in axes]
     axes = tuple(dict.fromkeys((*axes, *(s.residue for s in splits))))
-    starts, ends = evaluate([interval.first, interval.end], bind or {}, sizes)
-    held = {a: range(sizes[a]) for a in axes}
+    starts, ends = evaluate([interval.first, interval.end], bind or {}, sizes, box=box)
+    held = {a: range(sizes[a]) for a in axes} | dict(box or {})
     lows = aligned_to(starts, interval.first.axes, axes, held)
     highs = aligned_to(ends, interval.end.axes, axes, held)
     found = [lows, highs, lows, highs]

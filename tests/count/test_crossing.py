@@ -228,3 +228,17 @@ def test_boxes_count_past_the_end() -> None:
     crossing = k.crossing_at(k.choice.sizes)
     assert crossing["A", "read"] == 2 * over["a"] * 1024 * (over["c"] // k.tiles["c"])
     assert crossing["A", "read"] > k.bytes["A", "read"]
+
+
+def test_keys_that_no_query_sees_cross_no_level() -> None:
+    """Position 0 lies before every query by then: L2 was asked how many waves of 0 bytes fit."""
+
+    @nk.diagram("q x, x d -> q d")
+    def nothing(S, V):
+        later = nk.index("q") + 1
+        keys = nk.global_tokens(1, queries="q", keys="x", at=later)
+        keys &= nk.neighborhood(1, dilation=2, is_causal=True, queries="q", keys="x", at=[later])
+        return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+    plan = nk.derive(nothing, "h100", dict(q=4096, x=4096, d=4096), "fp32")
+    assert plan.check(sizes=dict(q=33, x=17, d=16), resources=False).ok

@@ -222,3 +222,17 @@ def test_what_steps_wait_for_is_stored_where_that_is_faster(lengths: int) -> Non
     plan = nk.derive(scanned, dtype="fp32")
     assert plan.materialised == {"P": ("x", "q")}
     checked(plan, e=2, q=33, x=33)
+
+
+def test_what_steps_wait_for_is_stored_where_no_group_can_hold_it() -> None:
+    """The weights of each length are more than the scores, and were computed again for each step:
+    64 lengths and 2048 queries fitted no group, and the diagram was refused."""
+
+    @nk.diagram("e:int, q x -> q x", sizes={"e": 64, "q": 2048, "x": 2048})
+    def scanned(n: Any, S: Any) -> Any:
+        P = nk.softmax(S, over="x", keys=nk.documents(n, queries="q", keys="x"))
+        return nk.scan(lambda h: nk.softmax(h, over="q") + P, 0.5, along="x", axes="q")
+
+    plan = nk.derive(scanned.weave("w", into="n").with_sizes(w=8), dtype="fp32")
+    assert "P" in plan.materialised
+    checked(plan, w=2, e=2, q=33, x=33)

@@ -107,3 +107,22 @@ def test_a_cast_that_is_stored_has_what_it_casts_computed() -> None:
         read = frontier.stored(frontier.wanted(i + 1, end), i)
         assert read is not None
         assert set(read) <= set(frontier.wanted(0, i))
+
+
+def test_nothing_is_stored_otherwise_than_the_cast_that_is_a_point() -> None:
+    """The values among which an index is looked for were stored in bf16, and the value in float32:
+    no two were the same."""
+
+    @nk.diagram("n x -> n", sizes=SQUARE)
+    def second(X: Any) -> Any:
+        return nk.topk(X - nk.reduce(X, "mean", over="x"), 2, over="x")[1][1]
+
+    ready = exact(prepare(second), "bf16", SQUARE)
+    order = list(postorder(o.node for o in ready.outputs))
+    casts = {n for n in order if widens(n) and unstored(n).op in {"sub", "where"}}
+    assert len(casts) == 2
+    frontier = Frontier(ready.outputs, SQUARE, points=points_of(ready.outputs, SQUARE) | casts)
+    last = len(frontier.points) - 1
+    read = [frontier.stored(frontier.wanted(i + 1, last), i) for i in range(last)]
+    assert any(casts.intersection(found or ()) for found in read)
+    assert {unstored(n) for n in casts}.isdisjoint(n for found in read for n in found or ())

@@ -327,6 +327,7 @@ class Forcing:
         """Sizes of which the axes that are cut are long."""
         known = kernel.sized(sizes)
         fixed = {*kernel.whole, *kernel.slots, *kernel.residues, kernel.part, kernel.merges}
+        fixed |= {s.axis for s in kernel.splits if s.place in fixed}
         own = {a: n if a in fixed else max(n, least) for a, n in sizes.items()}
         return {**kernel.sized(own), **{a: known[a] for a in fixed if a in known}}
 

@@ -176,7 +176,7 @@ class Slopes(Case):
         for longer in set(own.values()):
             one = {a: int(own[a] == longer) for a in own}
             pairs = zip(self.made.inputs, self.data, strict=True)
-            padded = [np.pad(x, [(0, one[a]) for a in n.axes]) for n, x in pairs]
+            padded = [np.pad(x, [(0, one[a]) for a in n.axes]) if n.axes else x for n, x in pairs]
             try:
                 with np.errstate(all="ignore"):
                     out = self._evaluated(padded)

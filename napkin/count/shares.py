@@ -11,7 +11,8 @@ from functools import lru_cache
 import numpy as np
 
 from napkin.count.factors import Array, Factor, joined, most, summed_outside
-from napkin.count.visited import Settled, hulls, occupied, reach, settles
+from napkin.count.typical_hulls import Settled
+from napkin.count.visited import hulls, occupied, reach, settles
 from napkin.derive.kernel import Kernel
 from napkin.ir.evaluate import aligned
 from napkin.ir.key_sets import boxes_of

@@ -14,6 +14,7 @@ import numpy as np
 
 from napkin.count.factors import Array, Factor, summed
 from napkin.count.split_axes import extents
+from napkin.count.typical_hulls import known_hull
 from napkin.count.window_images import reading
 from napkin.derive.kernel import Kernel
 from napkin.ir.evaluate import aligned, evaluate
@@ -21,27 +22,12 @@ from napkin.ir.key_sets import Interval, query_axes
 from napkin.ir.node import Node, postorder, union_axes
 from napkin.ir.slotted import lengths
 from napkin.ir.windows import Slide
-from napkin.keys.hulls import Hull, census, coarser, hull
+from napkin.keys.hulls import Hull, census, hull
 from napkin.keys.residues import Split
-from napkin.keys.typical import needed, typical
+from napkin.keys.typical import needed
 from napkin.keys.visits import Visits
 
 Bind = Mapping[Node, Array]
-Settled = tuple[tuple[str, int], ...]
-
-DRAWN = 2**20
-"""Places that are drawn for an input whose values are not known, at most: others are like these."""
-
-PIECES = 2**18
-"""Pieces along several axes whose starts and ends are told apart, at most."""
-
-TOLD = 2**14
-"""Pairs of positions whose bounds are told apart at most, where they read inputs: a search for each
-pair takes 0.1 s for so many."""
-
-FINE = 16
-"""Queries of a tile of which larger tiles are made: bounds for each pair of positions take long to
-evaluate."""
 
 
 def occupied(seen: Visits, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> list[Factor]:
@@ -89,7 +75,7 @@ def _hull(
     if bind is None or not reads:
         splits, sized, tiled = settles(i, splits)
         own = tuple((a, sizes[a]) for a in sized), tuple((a, tiles[a]) for a in tiled)
-        return _known_hull(i, splits, keys if reads else 0, *own)
+        return known_hull(i, splits, keys if reads else 0, *own)
     return hull(i, sizes, tiles, bind, splits=splits)
 
 
@@ -111,71 +97,6 @@ def _named(bounds: Sequence[Node]) -> set[str]:
     """The axes whose positions or sizes bounds read, and those of the inputs that they read."""
     read = {a for leaf in needed(bounds) for a in leaf.axes}
     return read | {str(n.params[0]) for n in postorder(bounds) if n.op in {"index", "size"}}
-
-
-@lru_cache(maxsize=4096)
-def _known_hull(
-    i: Interval, splits: tuple[Split, ...], keys: int, sizes: Settled, tiles: Settled
-) -> Hull:
-    known, alike = dict(sizes), {*_uniform(i, sizes), *_middle(i, splits, sizes, tiles)}
-    found = _typical_hull(i, splits, keys, sizes, tiles)
-    groups = {a: -(-known[a] // dict(tiles)[a]) for a in found.axes}
-    shape = [min(n, 1) if a in alike else n for a, n in groups.items()]
-    every = found.first, found.end, found.inner_first, found.inner_end
-    first, end, inner_first, inner_end = (np.broadcast_to(v, shape) for v in every)
-    return Hull(found.axes, first, end, inner_first, inner_end, found.step)
-
-
-@lru_cache(maxsize=4096)
-def _typical_hull(
-    i: Interval, splits: tuple[Split, ...], keys: int, sizes: Settled, tiles: Settled
-) -> Hull:
-    """The hull of typical bounds, of which one stands for all that are alike."""
-    box = _middle(i, splits, sizes, tiles)
-    fine = tuple((a, n if a in box else min(n, FINE)) for a, n in tiles)
-    if fine != tiles and not splits and all(n % FINE == 0 for _, n in tiles if n > FINE):
-        by = {a: 1 if a in box else max(n // FINE, 1) for a, n in tiles}
-        return coarser(_typical_hull(i, splits, keys, sizes, fine), by)
-    bounds = i.first, i.end
-    one = dict(sizes) | dict.fromkeys(_uniform(i, sizes), 1)
-    return hull(i, one, dict(tiles), typical(bounds, one, keys), splits, box)
-
-
-def _middle(
-    i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settled
-) -> dict[str, range]:
-    """The positions of a tile in the middle of each axis of which one tile stands for all: where
-    bounds that read inputs are of more than `TOLD` pairs, the first axes that no input has."""
-    inputs, known = needed((i.first, i.end)), dict(sizes)
-    own = [a for a in union_axes((i.first, i.end)) if a not in _uniform(i, sizes)]
-    found = dict[str, range]()
-    for a in own if inputs and len(own) > 1 and not splits else ():
-        pairs = math.prod([len(found[b]) if b in found else known[b] for b in own])
-        last = a == own[-1] and len(found) < len(own) - 1
-        if pairs > TOLD and not last and not any(a in leaf.axes for leaf in inputs):
-            tile = dict(tiles)[a]
-            begin = known[a] // tile // 2 * tile
-            found[a] = range(begin, min(begin + tile, known[a]))
-    return found
-
-
-@lru_cache(maxsize=4096)
-def _uniform(i: Interval, sizes: Settled) -> frozenset[str]:
-    """The axes along which typical bounds are the same. One of a batch of lengths stands for each.
-    Of more than `DRAWN` places, the first axes are such, and of starts and ends of more than
-    `PIECES`, all that have to be but the last one."""
-    bounds, known = (i.first, i.end), dict(sizes)
-    inputs = needed(bounds)
-    lengths = [leaf for leaf, of in inputs.items() if of.what == "lengths"]
-    batch = {a for leaf in lengths for a in leaf.axes[:-1]}
-    for leaf, of in inputs.items():
-        most, least = (DRAWN, 0) if of.what == "places" else (PIECES, 1)
-        left = list(leaf.axes) if of.what != "lengths" else []
-        while len(left) > least and math.prod([known[a] for a in left]) > most:
-            batch.add(left.pop(0))
-    others = {a for leaf in lengths for a in leaf.axes[-1:]}
-    others |= {str(n.params[0]) for n in postorder(bounds) if n.op in {"index", "size"}}
-    return frozenset((batch - others) & set(union_axes(bounds)))
 
 
 def _behind(first: Hull, h: Hull) -> Hull:

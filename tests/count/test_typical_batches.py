@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import napkin as nk
+from napkin.count import shares, typical_hulls
 from napkin.count.shares import share
 from napkin.count.visited import hulls, read
 from napkin.derive.prepare import prepare
@@ -101,3 +103,27 @@ def test_a_search_for_each_of_many_pairs_is_done_for_some() -> None:
         tiles = {"v": tile, "u": tile, "t": 64, "t_in_order": 64}
         ((h,),) = hulls(Visits(keys, boxes_of(keys)), sizes, tiles)
         assert h.first.size <= 2048
+
+
+@pytest.mark.parametrize("tile", [1, 16, 48, 64, 512])
+def test_runs_of_queries_stand_for_all(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """262,144 queries in 1,024 documents took 95 s and 4 GB to plan, and take 5 s."""
+
+    @nk.diagram("q d, x d, i:int -> q")
+    def packed(Q, K, n):
+        keys = nk.documents(n, queries="q", keys="x") & nk.causal(queries="q", keys="x")
+        return nk.reduce(nk.contract(Q, K, over="d"), "max", over="x", keys=keys)
+
+    kernel = packed.stream("x").kernel
+    sizes = {"q": 50_000, "x": 50_000, "d": 8, "i": 100}
+    tiles = {"q": tile, "x": 64, "d": 8, "i": 100}
+    found = []
+    for most in (2**40, 2**19):
+        monkeypatch.setattr(typical_hulls, "EVALUATED", most)
+        for known in (typical_hulls.known_hull, typical_hulls._typical_hull, shares._share):
+            known.cache_clear()
+        seen, _ = share(kernel, sizes, tiles)
+        found.append((seen, read(kernel, ("x", "d"), sizes, tiles)))
+    exact, some = found
+    assert some != exact
+    assert some == pytest.approx(exact, rel=0.1)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from napkin.algebra.fold import State, Twin, state_leaf
-from napkin.algebra.terms import EXTREMA, carrying
+from napkin.algebra.terms import EXTREMA, carrying, repeated
 from napkin.ir.infer import along, pointwise, recurrence
 from napkin.ir.node import Node, over, steps_of
 from napkin.ir.operators import REDUCTIONS
@@ -103,7 +103,8 @@ def _stepped(alone: Node, p: int, folding: Held, stem: str) -> Node:
         done = substitute(steps.made, old)
         folding.stepped[key] = [done[n] for n in steps.made]
         for m, i in own.items():
-            new = along("max", done[steps.made[i]], over(alone), (REDUCTIONS["max"].identity,))
+            made = repeated(done[steps.made[i]], m.axes)  # a loop keeps its axes
+            new = along("max", made, over(alone), (REDUCTIONS["max"].identity,))
             state = State(names[i], m.axes, m.kind, steps.starts[i], new, None, "stepped")
             folding.states[p].append(state)
     return folding.stepped[key][steps.which]

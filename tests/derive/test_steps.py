@@ -408,3 +408,28 @@ def test_a_step_reads_another_position_of_its_state_as_its_refusal_says() -> Non
 def test_messages(made: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         nk.diagram("b t d -> b t d")(made)
+
+
+def test_a_state_keeps_its_axes_where_its_next_value_lacks_one() -> None:
+    """The next value of the adjoint of `c` is that of the result at every `b`: Triton refused a
+    loop whose row of values became one value."""
+
+    @nk.diagram("b t s, s r -> b t s, b")
+    def forward_pass(E: Any, A: Any) -> Any:
+        def step(a: Any, c: Any) -> Any:
+            u = nk.rename(nk.contract(a, A, over="s"), r="s") * E
+            n = nk.reduce(u, "sum", over="s")
+            return u / n, nk.log(n)
+
+        a, c = nk.scan(step, (1.0, 0.0), along="t", axes=("b s", "b"))
+        return a, nk.reduce(c, "sum", over="t")
+
+    gradient = nk.gradient(forward_pass)
+    plan = nk.derive(gradient, "h100", dict(b=128, t=64, s=32, r=32), "fp32")
+    passes = [p for k in plan.kernels for p in k.choice.kernel.stream.passes]
+    states = [s for p in passes for s in p.states if s.held == "stepped"]
+    assert any(s.axes == ("b",) for s in states)
+    assert all(set(s.step.axes) == set(s.axes) for s in states)
+    inputs = {"E": np.random.default_rng(0).random((3, 5, 4)) + 0.5}
+    inputs["A"] = np.random.default_rng(1).random((4, 4)) + 0.5
+    assert plan.check(sizes=dict(b=3, t=5, s=4, r=4), inputs=inputs, resources=False).ok

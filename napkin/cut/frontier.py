@@ -125,7 +125,8 @@ class Frontier:
             elif n.op in READ_AGAIN:
                 source = n.args[0]
                 stack.extend(n.args[1:] if n.op == "take" else ())
-                if self.level[n] > boundary or (self.level[n] < 0 and not is_read(source)):
+                read = source if n.op == "take" else n  # of a take, positions may be computed there
+                if self.level[read] > boundary or (self.level[n] < 0 and not is_read(source)):
                     return None
                 if source.op == "rename":
                     stack.append(source)

@@ -64,6 +64,14 @@ class Solved:
 
 def take_rule(at: Reached, n: Node, g: Node) -> Handed:
     """The cotangents of all positions that read a value, summed."""
+    if (apart := _apart(at, n)) is not None:
+        first, then = apart
+        ((_, handed),) = take_rule(at, then, g)
+        if handed is None:
+            yield n.args[0], None
+        else:
+            yield from take_rule(at, first, handed)
+        return
     table, *positions = n.args
     along_positions = union_axes(positions)
     # An axis of positions that is called as one that they read along is another axis.
@@ -85,6 +93,27 @@ def take_rule(at: Reached, n: Node, g: Node) -> Handed:
             found += _beyond(at.sums, g, p, table, every)
     kept = [x for x in found if x is not None]
     yield table, total(kept) if kept else None
+
+
+def _apart(at: Reached, n: Node) -> tuple[Node, Node] | None:
+    """A take along several axes as one along the others, and a take of that along an axis that is
+    solved for; None where there is none. Windows along several axes are solved together."""
+    table, *positions = n.args
+    axes = taken_axes(n)
+    if len(axes) == 1 or any(s is not None for s in spans_of(n)):
+        return None
+    for p, axis in zip(positions, axes, strict=True):
+        others = {a: q for a, q in zip(axes, positions, strict=True) if a != axis}
+        if any(axis in q.axes for q in others.values()):
+            continue  # two axes of one name
+        first = take(table, tuple(others.values()), tuple(others))
+        then = take(first, (p,), (axis,))
+        names = {axis: at.fresh(axis)} if axis in p.axes else {}
+        sizes = {new: at.sums.length(axis) for new in names.values()}
+        place = Place(axis, _positions(p, names), None)
+        if {*then.axes} == {*n.axes} and _solved(at, [place], first, sizes) is not None:
+            return first, then
+    return None
 
 
 def _positions(p: Node, names: Mapping[str, str]) -> Node:

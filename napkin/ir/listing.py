@@ -133,7 +133,8 @@ def _scan(n: Node, inner: list[str]) -> str:
     states = state_names(len(steps.made))
     each = {"previous": states, "operand": inner}
     known = {m: each[m.op][i] for m, i in steps.leaves.items()}
-    made, starts = ", ".join(text(m, known) for m in steps.made), ", ".join(map(str, steps.starts))
+    made = ", ".join(known.get(m) or text(m, known) for m in steps.made)
+    starts = ", ".join(map(str, steps.starts))
     if len(states) == 1:
         return f"scan(h: {made}, {starts}, along {over(n)[0]})"
     both = f"({made}), ({starts})"

@@ -333,6 +333,10 @@ def test_texts_and_fingerprints_tell_steps_apart() -> None:
     assert fingerprint(by(steps[0])) == fingerprint(by(steps[0]))
     assert "scan(h: tanh(h + X), 0.0, along t)" in str(by(steps[0]))
     assert "along t)[1]" in str(memory)
+    kept = nk.diagram("b t, b t -> b t")(
+        lambda X, Y: nk.scan(lambda h, g: (nk.tanh(h) * g + X, Y + 3), (1.0, 0.0), along="t")[0]
+    )
+    assert "scan(h0, h1: (tanh(h0) * h1 + X, Y + 3), (1.0, 0.0), along t)[0]" in str(kept)
 
 
 def test_a_step_reads_another_position_of_its_state_as_its_refusal_says() -> None:

@@ -174,6 +174,10 @@ TAKES = {
     "shifted, past both ends": lambda X: nk.take(X, x=nk.index("x") - 2),
     "every second": lambda X: nk.take(X, x=nk.index("x") * 2),
     "transposed": lambda X: nk.take(X, x=nk.index("y"), y=nk.index("x")),
+    "shifted along both axes": lambda X: nk.take(X, x=nk.index("x") - 2, y=nk.index("y") + 1),
+    "reversed along one of two": lambda X: nk.take(
+        X, x=nk.index("x") // 2, y=nk.size("y") - 1 - nk.index("y")
+    ),
     "a diagonal": lambda X: nk.take(X, x=nk.index("y")) * nk.index("x"),
 }
 
@@ -200,6 +204,22 @@ def test_a_relative_bias(gradients_agree: Any) -> None:
     f = nk.diagram("q x, p -> q x", name="relative_bias")(biased)
     made = gradients_agree(f, normal(5, 6), normal(7))
     assert len(made.takes) == 2
+
+
+def test_a_shift_along_several_axes_is_solved_for_each() -> None:
+    """Every position was compared with every place: 13 s for a stencil that takes 81 us."""
+
+    def at(A: Any, i: int, j: int) -> Any:
+        here = {"i": nk.index("i") + i, "j": nk.index("j") + j}
+        inside = [(p >= 0) & (p < nk.size(a)) for a, p in here.items()]
+        return nk.where(inside[0] & inside[1], nk.take(A, **here), 0.0)
+
+    f = nk.diagram("i j -> i j", name="stencil")(
+        lambda A: at(A, 1, 0) + at(A, -1, 0) + at(A, 0, 1) + at(A, 0, -1) - 4 * A
+    )
+    plan = nk.derive(nk.gradient(f), "h100", dict(i=2048, j=2048), "fp32")
+    assert plan.seconds < 2e-4
+    assert plan.check(sizes=dict(i=5, j=7), resources=False).ok
 
 
 def test_b9_a_target_that_is_taken_is_a_test_in_the_gradient(gradients_agree: Any) -> None:

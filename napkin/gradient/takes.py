@@ -14,7 +14,7 @@ from napkin.gradient.products import Sums, chosen, filled, masked, total
 from napkin.gradient.reached import Handed, Reached
 from napkin.ir.infer import along, pointwise, renamed
 from napkin.ir.linear import Form, linear, summed
-from napkin.ir.node import Node, number, over, postorder, union_axes
+from napkin.ir.node import Node, names_of, number, over, postorder, union_axes
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import substitute
 from napkin.ir.selecting import all_of, position
@@ -76,6 +76,7 @@ def take_rule(at: Reached, n: Node, g: Node) -> Handed:
     along_positions = union_axes(positions)
     # An axis of positions that is called as one that they read along is another axis.
     names = {a: at.fresh(a) for a in taken_axes(n) if a in along_positions}
+    given, read = g, [Place(*p) for p in zip(taken_axes(n), positions, spans_of(n), strict=True)]
     g = filled(g, [a for a in names if a in n.axes])  # so that the sizes of these are known
     g, positions = renamed(g, names.items()), [_positions(p, names) for p in positions]
     every = tuple(names.get(a, a) for a in n.axes)
@@ -88,9 +89,9 @@ def take_rule(at: Reached, n: Node, g: Node) -> Handed:
     inside = _gathered(g, solved)
     left = [a for a in every if a not in {s.axis for s in solved}]
     found = [at.sums.onto(inside, table.axes, (*left, *taken_axes(n)))]
-    for p, s in zip(places, solved, strict=True):
-        if p.span is None and not s.onto:
-            found += _beyond(at.sums, g, p, table, every)
+    for p, s in zip(read, solved, strict=True):
+        if p.span is None and not s.onto:  # its axis is summed over, whatever it is called
+            found += _beyond(at.sums, given, p, table, n.axes)
     kept = [x for x in found if x is not None]
     yield table, total(kept) if kept else None
 
@@ -204,6 +205,9 @@ def _moved(n: Node, places: Mapping[str, Node], test: Node | None) -> Node:
     """A term at other positions, 0 where a test fails: of sums of products of inputs in these, and
     of the positions themselves, so that nothing is stored to be read."""
     here = {a: p for a, p in places.items() if a in n.axes}
+    if n.op == "rename" and {new for _, new in names_of(n)} <= {*here}:
+        old = {new: a for a, new in names_of(n)}  # however they are called
+        return _moved(n.args[0], {old.get(a, a): p for a, p in here.items()}, test)
     if here and _of_positions(n, here):
         found = substitute([n], {position(a): p for a, p in here.items()})[n]
         return found if test is None else masked(test, found)

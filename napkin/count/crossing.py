@@ -121,7 +121,7 @@ class CacheTraffic:
     def kept(self) -> int:
         """Waves after which L2 still has what a wave read."""
         # After `low` all is there, whatever groups share, and after `high` it is not.
-        each = max(1.0, self.wave * sum(r.each for r in self.requests.reads))  # none may be seen
+        each = max(1.0, self.wave * sum(r.each for r in self.requests.reads))  # 0: no key is seen
         low = int(min(self.l2 // each, (self.requests.groups - 1) // self.wave))
         high = low + 1
         while self._live(high * self.wave) <= self.l2:

@@ -1,7 +1,8 @@
 """What the queries of a tile see where the inputs of a key set are not known, to plan with.
 
-Bounds are evaluated of typical inputs (`napkin.keys.typical`), and of large ones at some positions
-only: one of a batch stands for all, one tile for all pairs, and runs of queries for those between.
+Bounds are evaluated with typical inputs (`napkin.keys.typical`). Large bounds are evaluated at some
+positions only. One member of a batch stands for all members. Along two axes that no input has, one
+tile in the middle stands for all tiles. Along one long axis, runs of queries stand for the others.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ STRETCHES = 16
 """Parts of a longer axis, at most, of which the first queries stand for all."""
 
 RUN = 256
-"""These queries are as many, or a multiple, for larger tiles to begin where they do."""
+"""A run has a multiple of so many queries, so that tiles of up to 256 queries begin with it."""
 
 FINE = 16
 """Queries of a tile of which larger tiles are made: bounds for each pair of positions take long to
@@ -48,6 +49,12 @@ evaluate."""
 def known_hull(
     i: Interval, splits: tuple[Split, ...], keys: int, sizes: Settled, tiles: Settled
 ) -> Hull:
+    """The hull of every tile, in keys; an axis whose tiles are all alike has one of them.
+
+    Args:
+        keys: the length of the key axis; 0 where the bounds read no input.
+        sizes, tiles: of the axes on which the hull depends (`napkin.count.visited.settles`).
+    """
     known, alike = dict(sizes), {*_uniform(i, sizes), *_middle(i, splits, sizes, tiles)}
     found = _typical_hull(i, splits, keys, sizes, tiles)
     groups = {a: -(-known[a] // dict(tiles)[a]) for a in found.axes}

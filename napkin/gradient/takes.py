@@ -206,7 +206,7 @@ def _moved(n: Node, places: Mapping[str, Node], test: Node | None) -> Node:
     of the positions themselves, so that nothing is stored to be read."""
     here = {a: p for a, p in places.items() if a in n.axes}
     if n.op == "rename" and {new for _, new in names_of(n)} <= {*here}:
-        old = {new: a for a, new in names_of(n)}  # however they are called
+        old = {new: a for a, new in names_of(n)}  # the axis is taken, so its name goes
         return _moved(n.args[0], {old.get(a, a): p for a, p in here.items()}, test)
     if here and _of_positions(n, here):
         found = substitute([n], {position(a): p for a, p in here.items()})[n]

@@ -233,7 +233,7 @@ def _reading(kernel: Kernel, access: Access, tap_by_tap: bool) -> Transfer:
     return Transfer(
         access.tensor,
         "read",
-        own_axes(leaf) if placed else axes,
+        read_slots(leaf).compressed(axes) if placed else axes,
         kernel.lacking(axes),
         access.times,
         streamed,

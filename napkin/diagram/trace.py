@@ -8,7 +8,6 @@ import keyword
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping
-from numbers import Integral
 from types import FrameType
 from typing import Any, cast
 
@@ -17,7 +16,7 @@ from napkin.diagram.diagram import INNER_NAMES, Diagram, function_name
 from napkin.diagram.interface import Output, of_one_size
 from napkin.diagram.miscalled import miscalled
 from napkin.diagram.signature import Signature, parse
-from napkin.diagram.sizes import by_axis
+from napkin.diagram.sizes import by_axis, check_sizes
 from napkin.errors import InputError, did_you_mean
 from napkin.ir.array import Array
 from napkin.ir.node import MOVES, Node, node, over, postorder, within
@@ -205,16 +204,7 @@ def _check_axes(made: Diagram, known: set[str], signature: str) -> None:
                     f"{made.name}: {n.op} names axis {axis!r}, which no input of "
                     f"'{signature}' has; {did_you_mean(axis, sorted(known))}"
                 )
-    for axis, value in made.sizes.items():
-        if axis not in known:
-            raise InputError(f"{made.name}: sizes names axis {axis!r}, which no array has")
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise InputError(
-                f"{made.name}: sizes gives {axis}={value!r}, which is no whole number; write one "
-                f"from 1, as in {axis}=1024"
-            )
-        if value < 1:
-            raise InputError(f"{made.name}: sizes gives {axis}={value}; sizes start at 1")
+    check_sizes(made, made.sizes, partial=True)
 
 
 def _call(

@@ -185,8 +185,15 @@ def sunk(x: Node, names: Pairs) -> Node:
     if x.op == "take":
         return _sunk_take(x, names)
     if x.op == "spread":
+        slots = slots_of(x)
+        for a in x.axes:
+            if table.get(a) in slots.slots:
+                raise InputError(
+                    f"rename {a}={table[a]!r}: the array is spread over {table[a]!r}; choose "
+                    "another name"
+                )
         inner, keys = (sunk(a, names) for a in x.args)
-        return spread(inner, keys, slots_of(x).renamed(table))
+        return spread(inner, keys, slots.renamed(table))
     if x.op in POINTWISE and not _stored(x):
         return pointwise(x.op, [sunk(a, names) for a in x.args], x.params)
     if x.op == "rename":

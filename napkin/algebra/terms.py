@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -144,6 +144,12 @@ def is_operand(n: Node, parts: Iterable[Node] = ()) -> bool:
     if not is_read(n) or own_type(n) in PACKED:
         return False
     return (n.kind == "real" and not own_type(n)) or bool(narrow_type(parts))
+
+
+def rounded(parts: Sequence[Node]) -> list[Node]:
+    """The factors of a product that are rounded where they are operands of a matrix product."""
+    loose = [p for p in parts if p.axes and p.kind == "real"]
+    return [p for p in loose if len(loose) > 1 and not is_operand(p, parts)]
 
 
 def worst(op: str) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from napkin.algebra.terms import is_read, narrow_type
+from napkin.algebra.terms import is_read, narrow_type, rounded
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node, factors
 from napkin.lower.dots import dot_of, multiplied_as
@@ -50,12 +50,14 @@ def _in_kernel(k: PlannedKernel, output: str) -> tuple[set[str], set[str]]:
             reads.add(tensor_of(n))
         if n.op == "cast" and n.kind == "real":
             found.add(str(n.params[0]))
-        dot = dot_of(program, n)
+        dot, rounds = dot_of(program, n), program.kernel.rounds
+        if dot is None and rounds and n.op == "sum" and rounded(factors(n.args[0])):
+            found.add(rounds)
         if dot is None or narrow_type(dot.parts):
             continue
         if not (dot.lies(0) and dot.lies(1)):
             like = multiplied_as(program.kernel, dot.parts)
-            found |= {k.dtypes[like]} if like else set()
+            found |= {k.dtypes[like]} if like else {rounds}
     return found, reads
 
 

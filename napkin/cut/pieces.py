@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from napkin.algebra.rule import verifying
+from napkin.algebra.terms import rounded
 from napkin.algebra.tracer import active
 from napkin.cut.frontier import Frontier
 from napkin.cut.segments import IN_FULL, Known, Memo
+from napkin.derive.kernel import Kernel, tensor_of
 from napkin.diagram.interface import Output
 from napkin.ir.listing import stem_of
 from napkin.ir.names import numbered
-from napkin.ir.node import Node, node, over
+from napkin.ir.node import Node, factors, node, over, postorder
+from napkin.ir.rewrite import rewrite
 from napkin.ir.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
-from napkin.rewrite.alike import ALIKE
+from napkin.rewrite.alike import ALIKE, called
 from napkin.rewrite.materialise import STORED
 from napkin.settings.choice import Choice
 from napkin.settings.choose import Search
@@ -77,6 +81,43 @@ def _renamed(choice: Choice, taken: set[str]) -> Choice:
     name = next(t for t in map(function_name, tries) if t not in taken)
     taken.add(name)
     return choice if name == own else replace(choice, kernel=replace(choice.kernel, name=name))
+
+
+def agreeing(pieces: Sequence[Piece], dtype: str) -> list[Piece]:
+    """Pieces in which kernels that compute one contraction round its factors in one way.
+
+    One kernel may store the sum of a softmax, and another compute the weights again. The weights
+    add up to 1 only if the scores are the same in both. So both round to the plan's type, where one
+    of them has a tensor of that type, and with it matrix products.
+    """
+    computed = [_contractions(p) for p in pieces]
+    times = Counter(n for found in computed for n in found)
+    narrow = [p for p in pieces if any(_of_plans_type(n) for n in _tensors(p.choice.kernel))]
+    rounding = {n for p, found in zip(pieces, computed, strict=True) if p in narrow for n in found}
+    made = {id(p.choice): p.choice for p in pieces}
+    for p, found in zip(pieces, computed, strict=True):
+        if dtype != "fp32" and any(times[n] > 1 for n in found & rounding):
+            kernel = replace(p.choice.kernel, rounds=dtype)
+            made[id(p.choice)] = replace(p.choice, kernel=kernel)
+    return [replace(p, choice=made[id(p.choice)]) for p in pieces]
+
+
+def _contractions(piece: Piece) -> set[Node]:
+    """The contractions of a kernel that have a computed factor, over the plan's tensors."""
+    outputs = [o.node for o in piece.choice.kernel.outputs]
+    if any(tensor_of(n) not in piece.binding for n in postorder(outputs) if n.op == "input"):
+        return set()  # it goes on from what another kernel computes of these
+    found = rewrite(outputs, partial(called, piece.binding))
+    sums = (n for n in postorder(found[n] for n in outputs) if n.op == "sum" and n.kind == "real")
+    return {n for n in sums if rounded(factors(n.args[0]))}
+
+
+def _tensors(kernel: Kernel) -> list[Node]:
+    return [*(o.node for o in kernel.outputs), *(a.leaf for a in kernel.reads)]
+
+
+def _of_plans_type(n: Node) -> bool:
+    return n.kind == "real" and not own_type(n)
 
 
 @dataclass(frozen=True, eq=False)

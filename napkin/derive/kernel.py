@@ -66,6 +66,8 @@ class Kernel:
             begins as zeros (`napkin.derive.rules.accumulate`).
         ahead: whether it computes what chunks give by themselves, in parts of the streamed axis, or
             reads that (`napkin.derive.rules.ahead`).
+        rounds: the type to which it rounds the factors of a sum of products, with or without matrix
+            instructions; "" where only these round, to the type of its tensors.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Kernel:
     blocks: tuple[Blocks, ...] = ()
     added: tuple[str, ...] = ()
     ahead: bool = False
+    rounds: str = ""
 
     @property
     def partial(self) -> str:

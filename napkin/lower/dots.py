@@ -62,8 +62,9 @@ def multiplied_as(kernel: Kernel, parts: Sequence[Node], boxes: Collection[Node 
     """The tensor whose type the operands of a product have.
 
     It is one of the plan's type: a factor of the product, else an output, else an input. A kernel
-    whose tensors all have types of their own multiplies in the widest of them, and one without
-    tensors of reals in float32, which is "". What is computed is not rounded to fp8.
+    whose tensors all have types of their own multiplies in the widest of them, unless it rounds as
+    another kernel does (`Kernel.rounds`), and one without tensors of reals in float32; both are "".
+    What is computed is not rounded to fp8.
 
     Args:
         parts: the factors.
@@ -80,5 +81,5 @@ def multiplied_as(kernel: Kernel, parts: Sequence[Node], boxes: Collection[Node 
         ((own_type(n), name) for name, n in tensors if n.kind == "real" and own_type(n) != "fp8"),
         key=lambda found: ("", "fp32", "bf16", "fp16").index(found[0]),
     )
-    known = real and not (plain and real[0][0])
+    known = real and not ((plain or kernel.rounds) and real[0][0])
     return real[0][1] if known else ""

@@ -20,21 +20,10 @@ from napkin.lower.dots import dot_of
 from napkin.lower.emit_block import Block
 from napkin.lower.emit_memory import boxed_load, load
 from napkin.lower.emit_reductions import contraction, fused_add, product, reduction
-from napkin.lower.pointwise import as_kind, negated, pointwise
+from napkin.lower.pointwise import TYPES, as_kind, negated, pointwise
 from napkin.lower.program import counted
 from napkin.lower.spelling import TRITON
 from napkin.lower.syntax import Expr
-
-TYPES = {
-    "fp64": "float64",
-    "fp32": "float32",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp8": "float8e4nv",
-    "int64": "int64",
-    "int32": "int32",
-    "bool": "int1",
-}
 
 ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
 """Comparisons that Triton computes once for a run of positions where it can."""

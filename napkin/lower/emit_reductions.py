@@ -6,14 +6,14 @@ import ast
 from collections.abc import Sequence
 
 from napkin.algebra.contraction import EXACT_SUM
-from napkin.algebra.terms import identity, is_operand, is_read
+from napkin.algebra.terms import identity, is_operand, is_read, rounded
 from napkin.count.matrix_products import turns
 from napkin.ir.node import REDUCTIONS, Kind, Node, over, postorder, stabilises
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.dots import Dot, contracted, dot_of, multiplied_as, multiplies
 from napkin.lower.emit_block import Block
-from napkin.lower.pointwise import TILES, as_kind
+from napkin.lower.pointwise import TILES, TYPES, as_kind
 from napkin.lower.program import Join
 from napkin.lower.syntax import Expr
 
@@ -98,10 +98,11 @@ def contraction(into: Block, n: Node, start: Node | None) -> Expr:
         total, dims = _dot(into, c, start)
         return _times(into, total, dims, c.outside, shape)
     if not c.gone:  # every reduced axis has tile size 1
-        return product(into, c.outside, shape, n.kind)
+        return product(into, c.outside, shape, n.kind, bool(into.program.kernel.rounds))
     dims = sorted({d for p in c.parts for d in into.program.shape(p)})
     kind = n.kind if not c.dtype else "int"  # a product in 8 bits is summed in whole numbers
-    value, order = _first(into, n, product(into, c.parts, dims, kind), dims)
+    made = product(into, c.parts, dims, kind, bool(into.program.kernel.rounds))
+    value, order = _first(into, n, made, dims)
     total = _reduce_dims(into, "sum", value, order, over(n))
     return _times(into, total, [d for d in dims if d not in c.gone], c.outside, shape)
 
@@ -113,7 +114,9 @@ def _times(
     return sx.chain("*", [total, *(into.fit(p, dims) for p in more)])
 
 
-def product(into: Block, parts: Sequence[Node], dims: Sequence[int], kind: Kind) -> Expr:
+def product(
+    into: Block, parts: Sequence[Node], dims: Sequence[int], kind: Kind, rounds: bool = False
+) -> Expr:
     """`parts` multiplied, over tile dimensions `dims`, for what has items of a kind. Whole numbers
     wrap, and reals do not: no two are multiplied, and none is alone, where reals are wanted.
 
@@ -124,6 +127,11 @@ def product(into: Block, parts: Sequence[Node], dims: Sequence[int], kind: Kind)
     if len(dims) > 2:
         parts = sorted(parts, key=lambda p: dims[0] in into.program.shape(p))
     values = [into.fit(p, dims) for p in parts]
+    for i, p in enumerate(parts):
+        if rounds and p in rounded(parts):
+            values[i] = sx.method(
+                sx.method(values[i], "to", _type(into, parts)), "to", into.lang.word("float32")
+            )
     kinds = [p.kind for p in parts]
     whole = kinds[: kinds.index("real")] if "real" in kinds else kinds
     wraps = kind == "real" and whole.count("int") > ("real" in kinds)
@@ -195,16 +203,19 @@ def operand(into: Block, c: Dot, side: int) -> Expr:
             return value
     else:
         value = product(into, parts, c.spans[side], c.node.kind)
+    return sx.method(value, "to", _type(into, every))
+
+
+def _type(into: Block, every: Sequence[Node]) -> Expr:
+    """The type in which a product of these factors is multiplied."""
     boxes, kernel = into.program.boxes, into.program.kernel
     like = multiplied_as(kernel, every, {*into.program.boxed, *into.program.stores})
     if like:
-        dtype = sx.name(f"{into.scope.tensor(like)}.dtype.element_ty")
-    elif boxed := [p for p in (*every, *into.have) if p in boxes]:
+        return sx.name(f"{into.scope.tensor(like)}.dtype.element_ty")
+    if boxed := [p for p in (*every, *into.have) if p in boxes]:
         into.value(boxed[0])  # a descriptor has no element type; its tile has
-        dtype = sx.name(f"{ast.unparse(into.have[boxed[0]])}.dtype")
-    else:
-        dtype = into.lang.word("float32")
-    return sx.method(value, "to", dtype)
+        return sx.name(f"{ast.unparse(into.have[boxed[0]])}.dtype")
+    return into.lang.word(TYPES[kernel.rounds or "fp32"])
 
 
 def _flattened(into: Block, value: Expr, c: Dot, side: int) -> Expr:

@@ -17,6 +17,18 @@ from napkin.lower import syntax as sx
 from napkin.lower.spelling import Language
 from napkin.lower.syntax import Expr
 
+TYPES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8": "float8e4nv",
+    "int64": "int64",
+    "int32": "int32",
+    "bool": "int1",
+}
+"""The words of storage types, and of those that casts name."""
+
 TILES: dict[Kind, str] = {"real": "float32", "int": "int32", "bool": "int1"}
 """What tiles are computed in."""
 

@@ -11,6 +11,7 @@ from typing import Literal
 from napkin.algebra.relabel import Move
 from napkin.algebra.tracer import active
 from napkin.cut.cut import cut
+from napkin.cut.pieces import agreeing
 from napkin.cut.rewritten import UNCHANGED, fastest, same_size
 from napkin.cut.segments import Memo
 from napkin.cut.storing import check_materialised, check_stored, materialised
@@ -135,7 +136,8 @@ class Searched:
     def kernels(self) -> tuple[PlannedKernel, ...]:
         """The kernels, in the order they run."""
         dtype, machine = self.memo.dtype, self.memo.machine
-        return tuple(PlannedKernel(p.choice, p.binding, dtype, machine) for p in self.cut.pieces)
+        pieces = agreeing(self.cut.pieces, dtype)
+        return tuple(PlannedKernel(p.choice, p.binding, dtype, machine) for p in pieces)
 
     def plan(self, kernels: tuple[PlannedKernel, ...]) -> Plan:
         """The plan with these kernels: its own, or with settings that fit."""

@@ -69,6 +69,7 @@ def _merged(plan: Plan, k: PlannedKernel) -> Iterator[Choice]:
     kernel, sizes = k.choice.kernel, plan.full(plan.sizes)
     terms = kernel.name, kernel.origin, kernel.names, sizes
     found = [kernel] if kernel.paired else labellings(*terms, plan.dtype)
+    found = [replace(labelled, rounds=kernel.rounds) for labelled in found]
     rows = [in_order(unpriced(labelled, sizes, plan.dtype, plan.machine)) for labelled in found]
     merged = heapq.merge(*rows, key=lambda c: c.rank)
     for first in itertools.islice(merged, 1):

@@ -23,11 +23,11 @@ def _matches(
 
 
 def _sides(terms: Sequence[Node], known: Sequence[Node], names: Mapping[str, str]) -> Sides:
-    done = rewrite(known, partial(_called, names))
+    done = rewrite(known, partial(called, names))
     return terms, [done[n] for n in known]
 
 
-def _called(names: Mapping[str, str], old: Node, args: tuple[Node, ...]) -> Node | None:
+def called(names: Mapping[str, str], old: Node, args: tuple[Node, ...]) -> Node | None:
     """For `rewrite`: a reading of a tensor under another name."""
     if old.op != "input":
         return None

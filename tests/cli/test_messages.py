@@ -71,7 +71,7 @@ CASES: list[tuple[list[str], str]] = [
     (["derive", "broken.py:f"], "broken.py, line 2: the file raised ZeroDivisionError"),
     (["derive", ":scores"], ":scores: nothing stands before the colon; write path/to/file.py"),
     (["derive", "numbered.py"], "numbered.py, line 5: over=1 is no name of an axis: axes are"),
-    (["derive", "half.py"], "half.py, line 3: f: sizes gives q=1.5, which is no whole number"),
+    (["derive", "half.py"], "half.py, line 3: sizes: q=1.5 is not a whole number"),
     (["derive", "scores.py:score"], "scores.py has no diagram 'score'; did you mean 'scores'?"),
     (["derive", "twice.py"], "twice.py, line 6: "),
     (["derive", "repeated.py"], "repeated.py, line 5: over='d d': axis 'd' stands twice"),

@@ -144,16 +144,22 @@ def scaled(Q, scale):
         ),
         # sizes
         (
+            lambda: nk.diagram("n, c -> n c, c", sizes={"n": 6, "c": 7})(
+                lambda X, Y: (X * Y, nk.rename(X, n="c"))
+            ),
+            "sizes: c=7, but c is n under another name and n=6; give one size",
+        ),
+        (
             lambda: nk.diagram("q d -> q", sizes={"q": 1.5})(over_d),
-            "over_d: sizes gives q=1.5, which is no whole number; write one from 1, as in q=1024",
+            "sizes: q=1.5 is not a whole number; write one from 1, as in q=1024",
         ),
         (
             lambda: nk.diagram("q d -> q", sizes={"q": "8"})(over_d),
-            "over_d: sizes gives q='8', which is no whole number; write one from 1, as in q=1024",
+            "sizes: q='8' is not a whole number; write one from 1, as in q=1024",
         ),
         (
             lambda: nk.diagram("q d -> q", sizes={"q": True})(over_d),
-            "over_d: sizes gives q=True, which is no whole number; write one from 1, as in q=1024",
+            "sizes: q=True is not a whole number; write one from 1, as in q=1024",
         ),
         (
             lambda: nk.diagram("q d -> q", sizes=[4, 5])(over_d),

@@ -15,7 +15,7 @@ from candidates import H100, Term
 
 from napkin.count.residency import live_set
 from napkin.cut.frontier import Frontier, orders
-from napkin.cut.pieces import Piece, Pieces, Segment, uniquely_named
+from napkin.cut.pieces import Piece, Pieces, Segment, agreeing, uniquely_named
 from napkin.cut.segments import Known, Memo
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.ahead import ahead, why_not_ahead
@@ -127,6 +127,7 @@ class Forcing:
         if kernels is None:
             return None
         apart = uniquely_named([Piece(k.choice, k.binding, 0.0) for k in kernels])
+        apart = agreeing(apart, self.dtype)
         kernels = tuple(PlannedKernel(p.choice, p.binding, self.dtype, H100) for p in apart)
         node_of = candidates.node_of(pieces)
         stored = {k.binding[o.name] for k in kernels for o in k.choice.origin}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from unittest import mock
@@ -133,7 +134,7 @@ def verified(seed: int) -> bool:
 
 def interpreted(program: Program, seed: int) -> None:
     """Raises `Found` where a plan of a program is wrong in the interpreter."""
-    rng = random.Random(seed)
+    rng, begun = random.Random(seed), time.process_time()
     diagram = written_diagram(program)
     for sizes in (dict(program.sizes), ragged(program, rng)):
         if sizes is None:
@@ -156,7 +157,7 @@ def interpreted(program: Program, seed: int) -> None:
     if seed >= SEVERAL and seed % DERIVED == 3:
         import slopes  # which reads this file
 
-        slopes.slopes(program, seed)
+        slopes.slopes(program, seed, begun)
 
 
 def handmade(program: Program, diagram, seed: int, rng: random.Random) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from unittest import mock
@@ -72,8 +73,22 @@ CAPPED = 1e3
 """An infinite score, where a softcap would cut it off: it may be NaN (docs/semantics.md)."""
 
 
-def slopes(program: Program, seed: int) -> None:
-    """Raises `Found` where a plan of the gradient of a program is wrong in the interpreter."""
+LATE = 8.0
+"""Seconds of a program after which no further plan of its gradient is tried."""
+
+
+def slopes(program: Program, seed: int, begun: float) -> None:
+    """Raises `Found` where a plan of the gradient of a program is wrong in the interpreter.
+
+    Args:
+        begun: the processor time at which the program was begun.
+    """
+
+    def late() -> bool:
+        passed = time.process_time() - begun > LATE
+        COUNTS["plans of gradients left, as a program takes long"] += passed
+        return passed
+
     program, rng = replace(program, rules=()), random.Random(f"slopes {seed}")
     try:
         made = nk.gradient(written_diagram(program))
@@ -90,12 +105,12 @@ def slopes(program: Program, seed: int) -> None:
 
     known = {made.same_size.get(a, a): n for a, n in program.sizes.items()}
     sizes = {a: known[made.same_size.get(a, a)] for a in made.axes}
-    for plan in plans(made, sizes, "fp32", rng, 1, True, patient=True):
+    for plan in () if late() else plans(made, sizes, "fp32", rng, 1, True, patient=True):
         COUNTS["plans of gradients"] += 1
         case(plan, sizes).check()
-    if large_enough(program):
+    if large_enough(program) and not late():
         specialised(made, sizes, seed, rng, case, patient=True)
-    if seed >= BOUNDED:
+    if seed >= BOUNDED and not late():
         with mock.patch.object(fitting, "available", return_value=False), bounds.drawn(rng):
             plan = nk.derive(made, "h100", sizes, "fp32", deterministic=False)
         COUNTS["own plans of gradients"] += 1

@@ -32,7 +32,8 @@ TOLD = 2**14
 pair takes 0.1 s for so many."""
 
 EVALUATED = 2**22
-"""Values of a term that bounds are computed of, such as documents times queries, at most."""
+"""Values of all terms that bounds are computed of, such as documents times queries, at most: a
+search has some 300 terms for each query."""
 
 STRETCHES = 16
 """Parts of a longer axis, at most, of which the first queries stand for all."""
@@ -110,7 +111,7 @@ def _runs(
     if not (own and inputs) or splits:
         return "", [], 0
     lengths = {**sizes, **{a: len(r) for a, r in box.items()}}
-    most = max(math.prod([lengths[a] for a in n.axes]) for n in order)
+    most = sum(math.prod([lengths[a] for a in n.axes]) for n in order)
     axis = max(sorted(own), key=lengths.__getitem__)
     step = -(-RUN // tiles[axis]) * tiles[axis]
     told = EVALUATED * sizes[axis] // max(most, 1)

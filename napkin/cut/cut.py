@@ -49,7 +49,8 @@ def cut(
         under: seconds; None is the answer where no cut can take less.
         move: "as it is" where other terms are tried after this one, to which some work is left;
             "quick" for the first order of points alone, and no others.
-        best: a cut that is known, to be made better.
+        best: a cut that is known, to be made better; of the term before a rewrite where this looks
+            quickly, and kernels of points that are in both are as they are there.
 
     Raises:
         Refusal: some term has no kernel that fits the machine.
@@ -59,7 +60,7 @@ def cut(
     if at is not None:
         return term.among({*points, *at, *(o.node for o in outputs if is_pointwise(o.node))}, under)
     if unfused or move == "quick":
-        return term.among(points, under)
+        return term.among(points, under, like=best)
     found, under = best, min(under, best.seconds) if best else under
     refused: Refusal | None = None
     try:
@@ -110,11 +111,14 @@ class _Term:
         kept = {n for n in points if n in results or self.memo.has_room(n, self.sizes)}
         return with_read_again(self.outputs, kept)
 
-    def among(self, points: Set[Node], under: float, move: Move | None = None) -> Cut | None:
+    def among(
+        self, points: Set[Node], under: float, move: Move | None = None, like: Cut | None = None
+    ) -> Cut | None:
         """The fastest cut among orders of the points; None where none takes less than `under`.
 
         Args:
             move: by which the first of them is tried; by default as the term is.
+            like: a cut whose kernels are taken for points that are in both.
 
         Raises:
             Refusal: some term has no kernel that fits, and any cut would do.
@@ -132,7 +136,8 @@ class _Term:
                 continue
             pieces = Pieces(self.name, self.outputs, self.names, frontier, self.memo)
             longest = QUICK if quick else LONGEST
-            cutting = Cutting(pieces, self.at, min(under, fastest), move or self.move, longest)
+            most = min(under, fastest)
+            cutting = Cutting(pieces, self.at, most, move or self.move, longest, like)
             try:
                 cutting.check()
                 if cutting.least < under and cutting.least <= fastest * SAME:

@@ -22,7 +22,6 @@ from napkin.errors import Refusal
 from napkin.ir.names import with_named
 from napkin.ir.node import Node
 from napkin.moves.refactor import (
-    MOST,
     Refactored,
     everywhere,
     in_near_orders,
@@ -180,28 +179,30 @@ class _Search:
             if under < math.inf and (why := self.memo.effort.over(move)):
                 _tell_left(other, why)
                 continue
-            way = self._cut_further([other], under, move)
-            found.append(([other], way))
-            if way is None or way.seconds >= under:
-                continue
-            every = everywhere(other, sizes, done)
-            if len(every) > MOST:
-                self.memo.effort.begins()
-                found.append((every, self._cut_further(every, way.seconds, move)))
-                paying += [other] if found[-1][1] else []
-            if move == "quick" and way.seconds < AT_ONCE * under < math.inf:
+            every = everywhere(other, term.outputs, sizes, done)
+            way = self._cut_further(every, under, move, last)
+            found.append((every, way))
+            if len(every) > 1 and way is None:
+                way = self._cut_further([other], under, move, last)
+                found.append(([other], way))
+            elif len(every) > 1:
+                paying.append(other)
+            if move == "quick" and way and way.seconds < AT_ONCE * under < math.inf:
                 break
         _tell_refactored(found, under)
         fits = [(rewrites, way) for rewrites, way in found if way]
         return min(fits, key=lambda f: f[1].seconds, default=None)
 
-    def _cut_further(self, rewrites: Rewrites, under: float, move: Move) -> Cut | None:
+    def _cut_further(
+        self, rewrites: Rewrites, under: float, move: Move, last: Cut | None
+    ) -> Cut | None:
         """How the term is cut after further rewrites; None where that takes `under` seconds or
         more, or no kernels fit."""
         if (tracer := active()) is not None:
             tracer.began(f"the term with {_text(rewrites)}", rewrites[-1])
+        like = last if move == "quick" else None
         with suppress(Refusal):
-            return self._cut([*self.rewrites, *rewrites], under, move)
+            return self._cut([*self.rewrites, *rewrites], under, move, like)
         return None
 
 

@@ -44,10 +44,15 @@ _UNFIT = "no setting of its kernel fits the registers and the shared memory of a
 
 @dataclass(frozen=True)
 class Cut:
-    """Kernels in the order they run, and the arrays that they pass on through memory."""
+    """Kernels in the order they run, and the arrays that they pass on through memory.
+
+    Attributes:
+        runs: the points that each kernel computes, or that several together do.
+    """
 
     pieces: tuple[Piece, ...]
     materialised: Mapping[str, Output]
+    runs: tuple[tuple[Node, ...], ...]
 
     @property
     def seconds(self) -> float:
@@ -76,6 +81,15 @@ class _Option:
     after: bool = False
 
 
+def _of_order(runs: Iterable[Sequence[Node]], points: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
+    """Runs of points that follow each other in an order, too, without points that it lacks."""
+    at = {n: i for i, n in enumerate(points)}
+    for run in runs:
+        own = tuple(n for n in run if n in at)
+        if own and own == tuple(points[at[own[0]] : at[own[0]] + len(own)]):
+            yield own
+
+
 class Cutting:
     """The cuts of one order of points.
 
@@ -91,6 +105,7 @@ class Cutting:
         under: float = math.inf,
         move: Move = "other",
         longest: int = LONGEST,
+        like: Cut | None = None,
     ) -> None:
         # Why no more kernels are priced, where another cut is known.
         self._over = partial(pieces.memo.effort.over, move) if under < math.inf else str
@@ -99,6 +114,8 @@ class Cutting:
         self.points, self.level, self.results = frontier.points, frontier.level, frontier.results
         self._forced = None if at is None else {self.level[n] for n in at}
         self._unfused = frontier.unfused
+        self._runs = frozenset(_of_order(like.runs, self.points)) if like else frozenset()
+        self._kept = {n for run in self._runs for n in run}
         self._least = [0.0]  # of all ways that end there
         self._options: list[list[_Option]] = [[]]
         for i in range(len(self.points)):
@@ -143,15 +160,15 @@ class Cutting:
 
     def run(self) -> Cut:
         """The fastest cut: the best way to end after each point, from those before it."""
-        made, i = list[Piece](), len(self.points)
+        made, runs, i = list[Piece](), list[tuple[Node, ...]](), len(self.points)
         while i > 0:
             way = self._way(i)
             if way is None:
                 raise self._refusal(min(e for e, w in self._ways.items() if w is None) - 1)
-            made = [*way.pieces, *made]
+            made, runs = [*way.pieces, *made], [tuple(self.points[way.begin : i]), *runs]
             i = way.begin
         made = uniquely_named(self._light() + made)
-        return Cut(tuple(made), self._materialised(made))
+        return Cut(tuple(made), self._materialised(made), tuple(runs))
 
     def _way(self, end: int) -> Way | None:
         """The best way to compute the points before `end`."""
@@ -251,8 +268,15 @@ class Cutting:
         for j in range(i, -1 if forced is not None else max(-1, i - self.longest), -1):
             if forced is not None and any(j <= f < i for f in forced):
                 return
-            if forced is None or j == 0 or j - 1 in forced:
+            if (forced is None or j == 0 or j - 1 in forced) and self._new(j, i):
                 yield j
+
+    def _new(self, j: int, i: int) -> bool:
+        """Whether kernels of points j to i are looked at: of those of a like cut, its own."""
+        run = tuple(self.points[j : i + 1])
+        if self._kept.issuperset(run):
+            return run in self._runs
+        return run[0] not in self._kept or run[0] in (first for first, *_ in self._runs)
 
     def _materialised(self, pieces: Sequence[Piece]) -> dict[str, Output]:
         """What the kernels store beside the results, by name; the states of parts, too."""
@@ -265,7 +289,7 @@ class Cutting:
     def _refusal(self, at: int) -> Refusal:
         stuck = self.points[at]
         own = stuck.args[0] if stuck.args else stuck
-        read = self.frontier.moved_within(min(self._begins(at)), at)
+        read = self.frontier.moved_within(min(self._begins(at), default=at), at)
         moved = ", ".join(self.pieces.names[n] for n in read if n in self.pieces.names)
         if self._forced is not None and moved:
             return Refusal(

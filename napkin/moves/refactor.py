@@ -14,7 +14,7 @@ from napkin.derive.rules.table import ADDED, TABLE
 from napkin.diagram.interface import Output
 from napkin.ir.listing import text
 from napkin.ir.names import with_named
-from napkin.ir.node import Node, postorder
+from napkin.ir.node import Node, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.rewrite.order import ORDERED, far
 
@@ -29,7 +29,7 @@ FURTHER = f"the search is bounded: the first {MOST} nodes are rewritten for whic
 """Why rewrites are not tried."""
 
 Operators = tuple[tuple[str, tuple[str, ...]], ...]
-"""Operators, each with the axes of its result."""
+"""Reductions, each with the axes of its result."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Refactored:
         place: the node's name.
         law: the equation that was used, in words.
         same_size: new axis to the axes whose size it has (`napkin.ir.names.with_named`).
-        kind: the rule, and the operators that it takes away and adds: equal for one rewrite of
+        kind: the rule, and the reductions that it takes away and adds: equal for one rewrite of
             every layer of a stack.
     """
 
@@ -93,26 +93,36 @@ def in_near_orders(
 
 
 def everywhere(
-    first: Refactored, sizes: Mapping[str, int], done: Set[Node] = frozenset()
+    first: Refactored,
+    before: Sequence[Output],
+    sizes: Mapping[str, int],
+    done: Set[Node] = frozenset(),
 ) -> list[Refactored]:
     """A rewrite, and after it those of its kind at the other nodes, each of the term before.
 
+    All are found in one term, and name the axes that they add alike. So kernels of what they make
+    are alike.
+
     Args:
-        sizes: of every axis of the term before the first.
+        before: the term that the first is of.
+        sizes: of every axis of that.
         done: nodes that are left as they are.
     """
-    made, rule, own = [first], (TABLE | ADDED)[first.kind[0]], _of(first.at)
-    while len(made) < EVERY:
-        now, seen = made[-1], {*done, *(n for m in made for n in (m.at, m.made))}
-        sizes = with_named(sizes, now.same_size)
-        found = rule.matches([o.node for o in now.outputs], sizes)
-        others = ((m, m.sides()[0][0]) for m in found)
-        left = (m for m, n in others if _of(n) == own and n not in seen)
-        with tracing():  # who traces was told of those left out as the first was found
-            alike = next((m for m in left if _kind(rule, m) == first.kind), None)
-        if alike is None:
-            break
-        made.append(_refactored(rule, alike, now.outputs, now.names))
+    rule, own, alike = (TABLE | ADDED)[first.kind[0]], _of(first.at), dict[Node, Instance]()
+    with tracing():  # who traces was told of those left out as the first was found
+        for found in rule.matches([o.node for o in before], sizes):
+            (n,), _ = found.sides()
+            left = n not in done and n not in alike and n is not first.at
+            if left and _of(n) == own and _kind(rule, found) == first.kind:
+                alike[n] = found
+    made, change = [first], {first.at: first.made}
+    left = [(n, rule.apply(found), found) for n, found in islice(alike.items(), EVERY - 1)]
+    while left:
+        image = substitute([x for n, new, _ in left for x in (n, new)], change)
+        (n, new, found), *left = [(image[n], image[new], found) for n, new, found in left]
+        change = {n: new}
+        if n in set(postorder(o.node for o in made[-1].outputs)):
+            made.append(_replaced(rule, found, n, new, made[-1].outputs, made[-1].names))
     return made
 
 
@@ -124,7 +134,9 @@ def _kind(rule: Rule, found: Instance) -> tuple[str, Operators, Operators]:
     """The kind of a rewrite (`Refactored.kind`)."""
     before, after = (list(postorder(side)) for side in found.sides())
     kept = {*before}.intersection(after)
-    taken, added = (tuple(_of(n) for n in side if n not in kept) for side in (before, after))
+    taken, added = (
+        tuple(_of(n) for n in side if over(n) and n not in kept) for side in (before, after)
+    )
     return rule.name, taken, added
 
 
@@ -174,6 +186,18 @@ def _refactored(
     rule: Rule, found: Instance, outputs: Sequence[Output], names: Mapping[Node, str]
 ) -> Refactored:
     (n,), new = found.sides()[0], rule.apply(found)
+    return _replaced(rule, found, n, new, outputs, names)
+
+
+def _replaced(
+    rule: Rule,
+    found: Instance,
+    n: Node,
+    new: Node,
+    outputs: Sequence[Output],
+    names: Mapping[Node, str],
+) -> Refactored:
+    """A term with a node in another form, which an instance gives there or where it was found."""
     done = substitute([o.node for o in outputs], {n: new})
     results = tuple(replace(o, node=done[o.node]) for o in outputs)
     known = {done.get(m, m): t for m, t in names.items()}

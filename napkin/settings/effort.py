@@ -112,7 +112,8 @@ class Effort:
     def over(self, move: Move) -> str:
         """Why a search that has found a cut tries no other by a move; empty where it does."""
         left = AGAIN if move == "again" else OTHERS
-        most = {"as it is": AS_IT_IS, "quick": QUICK}.get(move, max(SPENT, self.since + left))
+        whole = QUICK if move == "quick" else SPENT
+        most = AS_IT_IS if move == "as it is" else max(whole, self.since + left)
         if self.work < most:
             return ""
         self.stopped.add((most, LEFT_OUT[move]))

@@ -59,13 +59,13 @@ def test_all_rewrites_together_keep_the_values(found: tuple[Plan, Tracer, int]) 
 def test_rewrites_of_a_kind_are_those_of_other_nodes_alone() -> None:
     each = list(refactorings(forms.outputs, forms.names, SIZES))
     first = each[0]
-    every = everywhere(first, SIZES)
+    every = everywhere(first, forms.outputs, SIZES)
     assert len(every) == LAYERS
     assert {r.kind for r in every} == {first.kind}
     assert len({r.at for r in every}) == LAYERS
     other = next(r for r in each if r.at is first.at and r.kind != first.kind)
     assert other.kind[0] == first.kind[0] == "order contractions"
-    assert everywhere(every[-1], SIZES, {r.made for r in every}) == [every[-1]]
+    assert everywhere(every[-1], every[-2].outputs, SIZES, {r.made for r in every}) == [every[-1]]
 
 
 def test_what_is_tried_together_is_reported(found: tuple[Plan, Tracer, int]) -> None:

@@ -128,7 +128,7 @@ def _together(before: Term, sizes: Mapping[str, int]) -> Iterator[Term]:
     """The terms in which all nodes of a kind are rewritten, where these are several."""
     known = before.sizes(sizes)
     for first in refactorings(before.outputs, before.names, known):
-        every = everywhere(first, known)
+        every = everywhere(first, before.outputs, known)
         if len(every) > 1:
             COUNTS["terms with several rewrites at once"] += 1
             yield reduce(_after, every, before)

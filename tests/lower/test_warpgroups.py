@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.ir.expansion import expanded
@@ -28,6 +29,7 @@ from napkin.plan.planned import PlannedKernel
 from napkin.run import warpgroups
 from napkin.run.worker import KernelError
 from napkin.schedule import specialised
+from napkin.settings.labels import labellings
 
 Runner = Callable[..., Any]
 
@@ -247,6 +249,18 @@ def test_a_streamed_operand_that_is_computed_with_runs_in_no_warpgroups() -> Non
     tiles = {"q": 64, "x": 64, "d": 32, "e": 32}
     program = build(k.choice.kernel, specialised(tiles, 2, "q"))
     assert why_not(program) == "K is an operand and is computed with, too"
+
+
+def test_sums_of_which_one_has_a_computed_operand_lie_along_no_axis() -> None:
+    @nk.diagram("n o, n d g, n d -> d g o, d o")
+    def sums(D: Any, P: Any, X: Any) -> Any:
+        return nk.contract(D, P, over="n"), nk.contract(D, X, nk.sigmoid(X), over="n")
+
+    sizes, ready = {"n": 8192, "d": 256, "g": 8, "o": 256}, prepare(sums)
+    every = labellings("sums", ready.outputs, ready.names, sizes, "bf16")
+    kernel = next(k for k in every if k.stream.axes == ("n",))
+    program = build(kernel, specialised({"n": 64, "d": 64, "g": 8, "o": 256}, 2, ""))
+    assert why_not(program) == "its groups share a stream, and lie along no axis"
 
 
 def text_of(cta: SpecialisedCta) -> str:

@@ -122,7 +122,7 @@ def test_rewrites_of_a_kind_keep_the_values_together(
     done = {r.at for r in each[:left]}
     for first in each:
         if first.at not in done:
-            every = everywhere(first, SIZES, done)
+            every = everywhere(first, ready.outputs, SIZES, done)
             assert not done & {r.at for r in every}
             assert {r.kind for r in every} == {first.kind}
             has_the_values(d, every)

@@ -324,7 +324,7 @@ def with_columns(program: Program) -> Program:
     waits for others that leave them there. What is computed of those of columns in more than a few
     instructions is computed by one thread for all, and these are read by themselves."""
     cta = SpecialisedCta(program)
-    if not cta.anew and (cta.sums or not cta.at_once):
+    if not cta.anew and (cta.sums or cta.ping_pong or not cta.at_once):
         return program
     terms = [n for loop in program.loops for n in cta.of_columns(loop)]
     beside = lines(program)

@@ -23,7 +23,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import close_to
 from napkin.ir.node import Node, factors, postorder
 from napkin.ir.storage import own_type, storage_type
-from napkin.ir.whole_numbers import whole
+from napkin.ir.whole_numbers import flag, whole
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
@@ -105,6 +105,7 @@ def check(
             diagram is no gradient of `gradient_of`.
         CheckFailed: a kernel does not run.
     """
+    resources = flag(resources, "check: resources")
     seed, said = whole(seed, "check: seed"), given(plan.diagram, inputs, ranges, sizes)
     if gradient_of is not None:
         check_gradient(gradient_of, plan.diagram)

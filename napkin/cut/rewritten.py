@@ -179,15 +179,18 @@ class _Search:
             if under < math.inf and (why := self.memo.effort.over(move)):
                 _tell_left(other, why)
                 continue
+            way = self._cut_further([other], under, move, last)
+            found.append(([other], way))
+            if way is None or way.seconds >= under:
+                continue
             every = everywhere(other, term.outputs, sizes, done)
-            way = self._cut_further(every, under, move, last)
-            found.append((every, way))
-            if len(every) > 1 and way is None:
-                way = self._cut_further([other], under, move, last)
-                found.append(([other], way))
-            elif len(every) > 1:
-                paying.append(other)
-            if move == "quick" and way and way.seconds < AT_ONCE * under < math.inf:
+            if len(every) > 1:
+                self.memo.effort.begins()
+                together = self._cut_further(every, way.seconds, move, last)
+                found.append((every, together))
+                paying += [other] if together else []
+                way = together or way
+            if move == "quick" and way.seconds < AT_ONCE * under < math.inf:
                 break
         _tell_refactored(found, under)
         fits = [(rewrites, way) for rewrites, way in found if way]

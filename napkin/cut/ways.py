@@ -81,15 +81,6 @@ class _Option:
     after: bool = False
 
 
-def _of_order(runs: Iterable[Sequence[Node]], points: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
-    """Runs of points that follow each other in an order, too, without points that it lacks."""
-    at = {n: i for i, n in enumerate(points)}
-    for run in runs:
-        own = tuple(n for n in run if n in at)
-        if own and own == tuple(points[at[own[0]] : at[own[0]] + len(own)]):
-            yield own
-
-
 class Cutting:
     """The cuts of one order of points.
 
@@ -114,7 +105,7 @@ class Cutting:
         self.points, self.level, self.results = frontier.points, frontier.level, frontier.results
         self._forced = None if at is None else {self.level[n] for n in at}
         self._unfused = frontier.unfused
-        self._runs = frozenset(_of_order(like.runs, self.points)) if like else frozenset()
+        self._runs = frozenset(self._of_order(like.runs)) if like else frozenset()
         self._kept = {n for run in self._runs for n in run}
         self._least = [0.0]  # of all ways that end there
         self._options: list[list[_Option]] = [[]]
@@ -268,8 +259,21 @@ class Cutting:
         for j in range(i, -1 if forced is not None else max(-1, i - self.longest), -1):
             if forced is not None and any(j <= f < i for f in forced):
                 return
-            if (forced is None or j == 0 or j - 1 in forced) and self._new(j, i):
+            apart = j == 0 or j - 1 in (forced or ()) or self.points[j - 1] in self.results
+            if (forced is None or apart) and self._new(j, i):
                 yield j
+
+    def _of_order(self, runs: Iterable[Sequence[Node]]) -> Iterator[tuple[Node, ...]]:
+        """Runs of points that follow each other here, too, without points that are gone, of which
+        there still are kernels that fit."""
+        at = {n: i for i, n in enumerate(self.points)}
+        for run in runs:
+            own = tuple(n for n in run if n in at)
+            begin = at[own[0]] if own else 0
+            if own and own == tuple(self.points[begin : begin + len(own)]):
+                segment = self._segment(begin, begin + len(own) - 1)
+                if segment is not None and segment.fits:
+                    yield own
 
     def _new(self, j: int, i: int) -> bool:
         """Whether kernels of points j to i are looked at: of those of a like cut, its own."""

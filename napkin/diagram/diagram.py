@@ -270,6 +270,7 @@ class Diagram(Interface):
                 )
         joining.check_scalars(self, other)
         joining.check_axes(self, other)
+        joining.check_sizes(self, other)
         pairs = zip(other.inputs, self.roots, strict=True)
         by = {n: joining.as_input(root, n, other.name) for n, root in pairs}
         done = rewrite(other.roots, lambda old, _: by.get(old))

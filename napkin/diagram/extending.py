@@ -32,6 +32,7 @@ from napkin.ir.operators.record import (
     finite,
     jitted,
 )
+from napkin.ir.whole_numbers import flag
 from napkin.keys.keyset import KeySet
 
 _TAKEN = {
@@ -135,6 +136,8 @@ def operator(
         raise InputError(f"operator {name}: arity is {arity!r}; it is 1, 2 or 3")
     _check_word(f"operator {name}: kind", kind, "real", "int", "bool", None)
     _check_word(f"operator {name}: operands", operands, "int", "bool", None)
+    steep = flag(steep, f"operator {name}: steep")
+    increasing = flag(increasing, f"operator {name}: increasing")
     _check_callable(name, evaluate=evaluate, meaning=meaning, derivative=derivative)
     _check_numbers(name, flops=flops, special=special)
     if derivative is not None and (kind in {"int", "bool"} or operands is not None):

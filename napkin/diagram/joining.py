@@ -63,6 +63,16 @@ def check_axes(first: Interface, second: Interface) -> None:
             )
 
 
+def check_sizes(first: Interface, second: Interface) -> None:
+    """Refuse two sizes of one axis."""
+    for a, size in second.sizes.items():
+        if first.sizes.get(a, size) != size:
+            raise InputError(
+                f"{first.name} >> {second.name}: {a} is {first.sizes[a]} in the one and {size} in "
+                f"the other; write {first.name}.with_sizes({a}={size}), or the other way round"
+            )
+
+
 def _axis(d: Interface, axis: str, between: Sequence[str]) -> str:
     """What an axis is in a diagram, in words."""
     for a in between:

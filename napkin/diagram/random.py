@@ -5,7 +5,7 @@ They are terms like all others: nothing is stored, and whatever draws a number a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from functools import reduce
 from numbers import Integral, Real
 
@@ -36,6 +36,10 @@ def uniform(seed: Operand, along: str | Iterable[str]) -> Array:
     Raises:
         InputError: `seed` is no whole number, or `along` names no axis.
     """
+    if isinstance(along, Set):
+        raise InputError(
+            f"along={along!r} has no order, and the numbers depend on it; write along='q x'"
+        )
     axes = axes_of(along, "along")
     if not axes:
         raise InputError(

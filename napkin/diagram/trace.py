@@ -196,7 +196,7 @@ def _check_axes(made: Diagram, known: set[str], signature: str) -> None:
                     f"{made.name}: axis {axis!r} stands for {counts[axis]} slots and for {count}; "
                     "name the slots of each window"
                 )
-    for n in postorder(made.roots):
+    for n in within(made.roots):
         axes = (str(n.params[0]),) if n.op in {"size", "index"} else over(n)
         for axis in axes:
             if axis not in known:

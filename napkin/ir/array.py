@@ -256,7 +256,8 @@ def rename(x: Array, /, **names: str) -> Array:
         raise InputError(f"rename takes an array of the diagram, not {x!r}")
     for old, new in names.items():
         check_known(old, x.axes, f"rename {old}={new!r}: the array has axes '{' '.join(x.axes)}'")
-        axis_names(new, f"rename {old}={new!r}")
+        if len(axis_names(new, f"rename {old}={new!r}")) != 1:
+            raise InputError(f"rename {old}={new!r}: write one name, such as {old}={old + '2'!r}")
     after = [names.get(a, a) for a in x.axes]
     for axis in after:
         if after.count(axis) > 1:

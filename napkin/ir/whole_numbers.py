@@ -7,6 +7,8 @@ import operator
 import reprlib
 from typing import SupportsIndex
 
+import numpy as np
+
 from napkin.errors import InputError
 from napkin.ir.infer import pointwise
 from napkin.ir.node import Node, node, number
@@ -26,6 +28,17 @@ def whole(value: object, what: str, least: int = 0, most: int | None = None) -> 
                 return found
     to = "" if most is None else f" to {most}"
     raise InputError(f"{what}={reprlib.repr(value)} is not a whole number from {least}{to}")
+
+
+def flag(value: object, what: str) -> bool:
+    """A flag that a user gave: True, False, or 1 and 0 in their place.
+
+    Raises:
+        InputError: it is something else, such as a text.
+    """
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise InputError(f"{what}={reprlib.repr(value)} is not True or False")
 
 
 def plus(a: Node, value: int) -> Node:

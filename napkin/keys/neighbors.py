@@ -12,7 +12,7 @@ from napkin.ir.infer import pointwise
 from napkin.ir.key_sets import Box, Interval, Need
 from napkin.ir.names import axis_names
 from napkin.ir.node import Node, number
-from napkin.ir.whole_numbers import greater, length, lesser, modulo, over, plus, times, whole
+from napkin.ir.whole_numbers import flag, greater, length, lesser, modulo, over, plus, times, whole
 from napkin.keys.axes import axes_of, place_of
 from napkin.keys.keyset import KeySet
 
@@ -62,7 +62,7 @@ def windows(
         raise InputError(f"{what}: {', '.join(said)}; give one number, or one for every axis")
     dims = next(iter(lengths), 1)
     k, s, d = ([whole(v, f"{what}: {n}", 1) for v in _each(given[n], dims)] for n in given)
-    flags = [_flag(c, what) for c in _each(is_causal, dims)]
+    flags = [flag(c, f"{what}: is_causal") for c in _each(is_causal, dims)]
     for a in range(dims):
         if s[a] > k[a]:
             raise InputError(
@@ -99,7 +99,7 @@ def neighborhood(
     named = (axis_names(a, f"neighborhood {r}={a!r}") for r, a in said if a is not None)
     dims = next(map(len, named), None)
     each = windows(kernel_size, stride, dilation, is_causal, dims)
-    text = f"neighborhood({_shown(each)})"
+    text, clip = f"neighborhood({_shown(each)})", flag(clip, "neighborhood: clip")
     axes = axes_of(queries, keys, len(each), text)
     given = [None] * len(each) if at is None else at if isinstance(at, Sequence) else [at]
     if at is not None and (queries is None or len(given) != len(each)):
@@ -120,14 +120,6 @@ def _many(value: object) -> TypeGuard[Sequence[object]]:
 
 def _each(value: object, dims: int) -> Sequence[object]:
     return value if _many(value) else [value] * dims
-
-
-def _flag(value: object, what: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int) and value in (0, 1):
-        return value == 1
-    raise InputError(f"{what}: is_causal={value!r} is not True or False")
 
 
 def _shown(each: Sequence[Window]) -> str:

@@ -17,7 +17,7 @@ from napkin.ir.infer import pointwise
 from napkin.ir.key_sets import MAX_BOXES, Box, Interval, bounds_of
 from napkin.ir.node import Node, node, number, postorder
 from napkin.ir.taking import take
-from napkin.ir.whole_numbers import greater, length, lesser, modulo, over, plus, times, whole
+from napkin.ir.whole_numbers import flag, greater, length, lesser, modulo, over, plus, times, whole
 from napkin.keys.axes import axes_of, place_of
 from napkin.keys.keyset import KeySet, ending_within
 
@@ -177,7 +177,7 @@ def strided(
     Args:
         local: whether the last `stride` keys belong to it; where heads of their own see those, not.
     """
-    stride = whole(stride, "strided: stride", 1)
+    stride, local = whole(stride, "strided: stride", 1), flag(local, "strided: local")
 
     def bounds(i: Node, size: Node) -> Sequence[Interval]:
         end = _past(i, 0, size)

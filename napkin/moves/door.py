@@ -15,6 +15,7 @@ from napkin.ir.array import Array
 from napkin.ir.expansion import expanded
 from napkin.ir.listing import text
 from napkin.ir.node import Node, postorder
+from napkin.ir.whole_numbers import flag
 
 ENOUGH = 8
 """Instances at which the law of a new rule is evaluated, at most."""
@@ -54,6 +55,7 @@ def rule(
         raise InputError(f"rule {name!r}: examples are a list, as in [{examples.name}]")
     if name in TABLE:
         raise InputError(f"rule {name!r}: napkin has a rule of that name; choose another")
+    empty = flag(empty, f"rule {name!r}: empty")
     made = Rule(
         name, law, _matching(name, matches, apply), tuple(provided), empty=empty, alternative=True
     )

@@ -23,6 +23,7 @@ from napkin.errors import InputError, Refusal, check_known
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import array_bytes, own_type
 from napkin.ir.types import STORAGE, STORED
+from napkin.ir.whole_numbers import flag, whole
 from napkin.machine.machines import Machine, machine
 from napkin.moves.refactor import Refactored
 from napkin.moves.trail import Trail
@@ -86,16 +87,19 @@ def derive(
     if not isinstance(diagram, Diagram):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"derive of {diagram!r}, which is no diagram; put @nk.diagram above it")
 
+    tuned, deterministic = flag(tuned, "tuned"), flag(deterministic, "deterministic")
+    multiply_out = flag(multiply_out, "multiply_out")
+
     def found() -> Plan:
-        memo = memo_of(on, dtype, parts, deterministic)
-        known = diagram.check_sizes(sizes or {})
-        _check_parts(diagram, parts or {}, known)
+        known = diagram.check_sizes({} if sizes is None else sizes)
+        given = {} if parts is None else _check_parts(diagram, parts, known)
+        memo = memo_of(on, dtype, given, deterministic)
         terms = diagram, known, memo, materialise, multiply_out
         plan = first_that_fits(lambda: searched(*terms).fitted(), memo.leave_out)
         if materialise is None:
-            _check_parted(plan, parts or {})
+            _check_parted(plan, given)
         stored = materialise if materialise in (None, "every") else tuple(materialise)
-        asked = Asked(stored, tuple((parts or {}).items()), multiply_out, tuned, deterministic)
+        asked = Asked(stored, tuple(given.items()), multiply_out, tuned, deterministic)
         plan = replace(plan, asked=asked)
         return remembered(plan) if tuned else plan
 
@@ -132,7 +136,7 @@ class Searched:
     memo: Memo
     sizes: Mapping[str, int]
 
-    @property
+    @cached_property
     def kernels(self) -> tuple[PlannedKernel, ...]:
         """The kernels, in the order they run."""
         dtype, machine = self.memo.dtype, self.memo.machine
@@ -245,20 +249,21 @@ def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float 
     return large if large is not None and large.cut.seconds < under else small
 
 
-def _check_parts(diagram: Diagram, parts: Mapping[str, int], sizes: Mapping[str, int]) -> None:
+def _check_parts(
+    diagram: Diagram, parts: Mapping[str, int], sizes: Mapping[str, int]
+) -> dict[str, int]:
+    found = dict[str, int]()
     if not isinstance(parts, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"parts={parts!r} is no dictionary; write parts={{'x': 4}}")
     for axis, number in parts.items():
         check_known(axis, diagram.axes, f"parts: no axis {axis!r}")
-        if not isinstance(number, int) or number < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(
-                f"parts: {axis}={number!r}, but an axis has a whole number of parts, from 1"
-            )
+        found[axis] = number = whole(number, f"parts: {axis}", 1)
         if number > sizes[axis]:
             raise InputError(
                 f"parts: {axis}={number}, but {axis} has {sizes[axis]} values, and at most as many"
                 " parts"
             )
+    return found
 
 
 def _check_parted(plan: Plan, parts: Mapping[str, int]) -> None:

@@ -15,6 +15,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
 from napkin.ir.names import with_named
 from napkin.ir.node import Node
+from napkin.ir.whole_numbers import whole
 from napkin.keys.residues import Blocks, sized
 from napkin.machine.machines import Machine
 from napkin.moves.trail import Trail
@@ -258,6 +259,7 @@ class Plan:
 
     def ranked(self, most: int = 8) -> dict[str, list[Choice]]:
         """The first `most` settings of each distinct kernel, least predicted time first."""
+        most = whole(most, "ranked: most", 1)
         return {k.name: moves.made("ranked", self, k, most) for k in distinct(self.kernels)}
 
     def check(self, **settings: Any) -> Any:

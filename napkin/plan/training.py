@@ -16,6 +16,7 @@ from typing import Any
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.gradient.gradient import backward
+from napkin.ir.whole_numbers import flag
 from napkin.machine.machines import Machine
 from napkin.plan.derive import memo_of
 from napkin.plan.fitting import first_that_fits
@@ -132,6 +133,7 @@ def training(
         Refusal: something has no derivative, or no kernel fits the machine.
     """
     _check_keep(keep)
+    deterministic = flag(deterministic, "deterministic")
     back = backward(diagram, wrt)
     memo = memo_of(on, dtype, deterministic=deterministic)
     pairs = Pairs(diagram, back, diagram.check_sizes(sizes or {}), memo, keep)

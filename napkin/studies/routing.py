@@ -36,8 +36,9 @@ class Routing:
     chosen: int
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+        for name, value in list(vars(self).items()):
             _check_whole(f"Routing: {name}={value!r}", value)
+            object.__setattr__(self, name, int(value))  # numpy's wrap
         if self.chosen > self.experts:
             raise InputError(f"{self}: a token chooses no more experts than there are")
 

@@ -77,3 +77,19 @@ def test_weights_add_up_to_1() -> None:
     assert np.abs(run([FIRST, SECOND]) - 1).max() > 0.05
     assert roundings(made[0], "O") == {"bf16", "fp32"}
     assert roundings(FIRST, "O") == {"fp32"}
+
+
+@nk.diagram("b q d, b x d, b x d -> b q d")
+def normed(Q: Any, K: Any, V: Any) -> Any:
+    def norm(X: Any) -> Any:
+        return X * nk.rsqrt(nk.reduce(X * X, "sum", over="d"))
+
+    scores = nk.contract(norm(Q), norm(K), over="d")
+    return nk.contract(nk.softmax(scores, over="x"), V, over="x")
+
+
+def test_kernels_of_a_plan_that_agree() -> None:
+    """Three kernels of the gradient compute the scores, of factors that a norm made."""
+    sizes = {"b": 64, "q": 2048, "x": 2048, "d": 64}
+    plan = nk.derive(nk.gradient(normed), on="h100", sizes=sizes)
+    assert [k.choice.kernel.rounds for k in plan.kernels].count("bf16") == 3

@@ -331,7 +331,7 @@ WHOLE = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
 @pytest.mark.parametrize("how", WHOLE)
 def test_whole_numbers_stay_whole(how: str) -> None:
-    @nk.diagram("q x:int -> q:int", sizes={"q": 64, "x": 512})
+    @nk.diagram("q x:int -> q:int", sizes={"q": 64, "x": 64})
     def reduced(X):
         return nk.reduce(X, how, over="x", keys=nk.sliding(3, 0, "q", "x"))
 

@@ -104,6 +104,7 @@ class Cutting:
         self.frontier, self.pieces = (frontier := pieces.frontier), pieces
         self.points, self.level, self.results = frontier.points, frontier.level, frontier.results
         self._forced = None if at is None else {self.level[n] for n in at}
+        self._named = set(at or ())
         self._unfused = frontier.unfused
         self._runs = frozenset(self._of_order(like.runs)) if like else frozenset()
         self._kept = {n for run in self._runs for n in run}
@@ -259,9 +260,16 @@ class Cutting:
         for j in range(i, -1 if forced is not None else max(-1, i - self.longest), -1):
             if forced is not None and any(j <= f < i for f in forced):
                 return
-            apart = j == 0 or j - 1 in (forced or ()) or self.points[j - 1] in self.results
-            if (forced is None or apart) and self._new(j, i):
+            if (forced is None or j == 0 or self._apart(j - 1)) and self._new(j, i):
                 yield j
+
+    def _apart(self, i: int) -> bool:
+        """Whether kernels may end with a point where arrays are named: with one of these, or with
+        a result after which nothing else is handed on."""
+        handed = self.results | self._named
+        return i in (self._forced or ()) or (
+            self.points[i] in self.results and handed.issuperset(self.frontier.wanted(0, i))
+        )
 
     def _of_order(self, runs: Iterable[Sequence[Node]]) -> Iterator[tuple[Node, ...]]:
         """Runs of points that follow each other here, too, without points that are gone, of which

@@ -132,27 +132,25 @@ def operator(
         InputError: the name is taken, a type is wrong, or a statement about it fails on values.
     """
     _check_name("operator", name)
+    said = f"operator {name}"
     if type(arity) is not int or not 1 <= arity <= 3:
-        raise InputError(f"operator {name}: arity is {arity!r}; it is 1, 2 or 3")
-    _check_word(f"operator {name}: kind", kind, "real", "int", "bool", None)
-    _check_word(f"operator {name}: operands", operands, "int", "bool", None)
-    steep = flag(steep, f"operator {name}: steep")
-    increasing = flag(increasing, f"operator {name}: increasing")
+        raise InputError(f"{said}: arity is {arity!r}; it is 1, 2 or 3")
+    _check_word(f"{said}: kind", kind, "real", "int", "bool", None)
+    _check_word(f"{said}: operands", operands, "int", "bool", None)
+    steep, increasing = flag(steep, f"{said}: steep"), flag(increasing, f"{said}: increasing")
     _check_callable(name, evaluate=evaluate, meaning=meaning, derivative=derivative)
     _check_numbers(name, flops=flops, special=special)
     if derivative is not None and (kind in {"int", "bool"} or operands is not None):
-        raise InputError(
-            f"operator {name}: derivative is given, and its values are no real numbers of any "
-            "arguments; leave it out"
-        )
+        why = "derivative is given, and its values are no real numbers of any arguments"
+        raise InputError(f"{said}: {why}; leave it out")
     if increasing and arity != 1:
-        raise InputError(f"operator {name}: increasing is said of one argument, not of {arity}")
+        raise InputError(f"{said}: increasing is said of one argument, not of {arity}")
     _check_text(name, text, arity)
     opaque = increasing and meaning is None
     made = Operator(
         name, arity, evaluate, _call(name, arity), kind, text, operands,
         _opaque(name, evaluate) if opaque else meaning, back=name if opaque else "",
-        sign=_sign_rule(name, sign), certain=finite, steep=bool(steep), increasing=bool(increasing),
+        sign=_sign_rule(name, sign), certain=finite, steep=steep, increasing=increasing,
         functions={name: _function(name, arity, triton, gluon)}, flops=flops, special=special,
         derivative=derivative and (lambda op, y, *given: derivative(*given)),
         definition=definition_of(

@@ -7,11 +7,12 @@ import operator
 import reprlib
 from typing import SupportsIndex
 
-import numpy as np
-
 from napkin.errors import InputError
 from napkin.ir.infer import pointwise
 from napkin.ir.node import Node, node, number
+
+FARTHEST = 2**30
+"""The largest number that a position is moved by in a bound: their sum does not wrap."""
 
 
 def whole(value: object, what: str, least: int = 0, most: int | None = None) -> int:
@@ -36,7 +37,9 @@ def flag(value: object, what: str) -> bool:
     Raises:
         InputError: it is something else, such as a text.
     """
-    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    if type(value).__module__ == "numpy" and str(value) in {"True", "False"}:
         return bool(value)
     raise InputError(f"{what}={reprlib.repr(value)} is not True or False")
 

@@ -6,6 +6,7 @@ are three kernels that pass queries x window values on through memory.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 from napkin.errors import InputError, check_known
@@ -13,7 +14,7 @@ from napkin.ir import slots as nodes
 from napkin.ir.array import Array, lifted
 from napkin.ir.key_sets import query_axes
 from napkin.ir.names import axis_names
-from napkin.ir.node import Node, in_kind, postorder
+from napkin.ir.node import Kind, Node, in_kind, postorder
 from napkin.ir.slots import Slots
 from napkin.ir.slotted import least
 from napkin.keys.keyset import KeySet, attached, check_key_set
@@ -49,7 +50,7 @@ def compress(
             "another name for the slots"
         )
     _refuse_inputs(seen, keys)
-    value = least(body.kind) if fill is None else in_kind(fill, body.kind)
+    value = least(body.kind) if fill is None else _filled(fill, body.kind)
     return Array(nodes.compress(body, seen, Slots(key_axes, slots, counts, value)))
 
 
@@ -85,8 +86,26 @@ def spread(x: Array, keys: KeySet, over: Names, into: Names | None = None) -> Ar
 
 
 def _names(names: Names, what: str) -> tuple[str, ...]:
-    text = names if isinstance(names, str) else " ".join(names)
+    several = isinstance(names, Iterable) and not isinstance(names, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+    each: list[object] = list(names) if several else [names]
+    if not all(isinstance(a, str) for a in each):
+        raise InputError(f"{what} {names!r}: axes are named; write 'w', or 'v w' for several")
+    text = " ".join(map(str, each))
     return axis_names(text, f"{what} '{text}'")
+
+
+def _filled(fill: object, kind: Kind) -> float:
+    """What a user fills slots with.
+
+    Raises:
+        InputError: it is no value of an array of that kind.
+    """
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        value = in_kind(float(fill), kind)  # type: ignore[arg-type]
+        if kind == "real" or (value == fill and (kind == "int" or value in (0.0, 1.0))):
+            return value
+    holds = {"real": "reals", "int": "int32 numbers", "bool": "booleans"}[kind]
+    raise InputError(f"compress: fill={fill!r}, but the array holds {holds}; write one of these")
 
 
 def _key_axes(keys: KeySet, given: Names | None, what: str) -> tuple[str, ...]:

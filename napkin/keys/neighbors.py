@@ -12,7 +12,18 @@ from napkin.ir.infer import pointwise
 from napkin.ir.key_sets import Box, Interval, Need
 from napkin.ir.names import axis_names
 from napkin.ir.node import Node, number
-from napkin.ir.whole_numbers import flag, greater, length, lesser, modulo, over, plus, times, whole
+from napkin.ir.whole_numbers import (
+    FARTHEST,
+    flag,
+    greater,
+    length,
+    lesser,
+    modulo,
+    over,
+    plus,
+    times,
+    whole,
+)
 from napkin.keys.axes import axes_of, place_of
 from napkin.keys.keyset import KeySet
 
@@ -62,6 +73,9 @@ def windows(
         raise InputError(f"{what}: {', '.join(said)}; give one number, or one for every axis")
     dims = next(iter(lengths), 1)
     k, s, d = ([whole(v, f"{what}: {n}", 1) for v in _each(given[n], dims)] for n in given)
+    for name, values in zip(given, (k, s, d), strict=True):
+        if max(values) > FARTHEST:
+            raise InputError(f"{what}: {name}={max(values)} is past every key; write 2**30 at most")
     flags = [flag(c, f"{what}: is_causal") for c in _each(is_causal, dims)]
     for a in range(dims):
         if s[a] > k[a]:

@@ -17,15 +17,23 @@ from napkin.ir.infer import pointwise
 from napkin.ir.key_sets import MAX_BOXES, Box, Interval, bounds_of
 from napkin.ir.node import Node, node, number, postorder
 from napkin.ir.taking import take
-from napkin.ir.whole_numbers import flag, greater, length, lesser, modulo, over, plus, times, whole
+from napkin.ir.whole_numbers import (
+    FARTHEST,
+    flag,
+    greater,
+    length,
+    lesser,
+    modulo,
+    over,
+    plus,
+    times,
+    whole,
+)
 from napkin.keys.axes import axes_of, place_of
 from napkin.keys.keyset import KeySet, ending_within
 
 Axes = str | None
 At = Array | None
-
-FARTHEST = 2**30
-"""The largest number that a position is moved by in a bound: their sum does not wrap."""
 
 _MOVING = frozenset({"add", "sub", "mul", "minimum", "maximum"})
 

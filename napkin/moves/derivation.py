@@ -24,6 +24,9 @@ from napkin.keys.residues import Split
 from napkin.moves.trail import Trail, relabelled
 from napkin.rewrite.split import SplitTerm, split_terms, why_not_split
 
+MOST_PASSES = 64
+"""Passes over one axis, at most."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Derivation:
@@ -177,7 +180,13 @@ class Derivation:
         for a in axes:
             self._known(a)
         axis = " ".join(axes)
-        passes, pair = whole(passes, "stream: passes", 1), whole(pair, "stream: pair")
+        passes = whole(passes, "stream: passes", 1)
+        if passes > MOST_PASSES:
+            raise InputError(
+                f"stream: passes={passes}, but no term reads {axis} so often; write {MOST_PASSES} "
+                "at most"
+            )
+        pair = whole(pair, "stream: pair")
         if self.labels.stream:
             raise Refusal(
                 f"stream {axis}",

@@ -92,14 +92,14 @@ def derive(
 
     def found() -> Plan:
         known = diagram.check_sizes({} if sizes is None else sizes)
-        given = {} if parts is None else _check_parts(diagram, parts, known)
+        given = None if parts is None else _check_parts(diagram, parts, known)
         memo = memo_of(on, dtype, given, deterministic)
         terms = diagram, known, memo, materialise, multiply_out
         plan = first_that_fits(lambda: searched(*terms).fitted(), memo.leave_out)
         if materialise is None:
-            _check_parted(plan, given)
+            _check_parted(plan, given or {})
         stored = materialise if materialise in (None, "every") else tuple(materialise)
-        asked = Asked(stored, tuple(given.items()), multiply_out, tuned, deterministic)
+        asked = Asked(stored, tuple((given or {}).items()), multiply_out, tuned, deterministic)
         plan = replace(plan, asked=asked)
         return remembered(plan) if tuned else plan
 

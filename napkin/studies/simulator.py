@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from napkin.errors import InputError, check_known
-from napkin.ir.whole_numbers import whole
+from napkin.ir.whole_numbers import FARTHEST, whole
 from napkin.keys.hulls import Hull, census, hull
 from napkin.keys.neighbors import PerAxis, PerAxisFlag, Window, neighborhood, windows
 
@@ -217,7 +217,7 @@ def problem_of(
         InputError: a parameter is out of range, or their lengths differ.
     """
     given = tuple(layout) if isinstance(layout, Sequence) else (layout,)
-    sizes = tuple(whole(n, "simulate: layout", 1) for n in given)
+    sizes = tuple(_tokens(n, "layout") for n in given)
     if not sizes:
         raise InputError("simulate: layout=() has no axis; write its sizes, as in (30, 48, 80)")
     each = windows(kernel_size, stride, dilation, is_causal, len(sizes), "simulate")
@@ -254,7 +254,7 @@ def tile_of(tile: PerAxis, name: str, dims: int) -> tuple[int, ...]:
             f"simulate: {name} names {len(given)}, there are {dims} axes; give one number, or one "
             "for every axis"
         )
-    return tuple(whole(n, f"simulate: {name}", 1) for n in given)
+    return tuple(_tokens(n, name) for n in given)
 
 
 def check_run(kv_tiling: str, share: float | None) -> None:
@@ -272,6 +272,14 @@ def check_run(kv_tiling: str, share: float | None) -> None:
 
 
 # --- one axis -----------------------------------------------------------------------------------
+
+
+def _tokens(value: object, name: str) -> int:
+    """Tokens along an axis."""
+    number = whole(value, f"simulate: {name}", 1)
+    if number > FARTHEST:
+        raise InputError(f"simulate: {name}={number} is past every token; write 2**30 at most")
+    return number
 
 
 @lru_cache(maxsize=2**17)

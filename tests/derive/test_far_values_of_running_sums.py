@@ -61,7 +61,7 @@ def test_a_repair_by_no_move_is_none() -> None:
 
 
 def attention(masked: bool) -> Any:
-    @nk.diagram("q x, x d -> q d", sizes={"q": 8, "x": 64, "d": 16})
+    @nk.diagram("q x, x d -> q d", sizes={"q": 64, "x": 64, "d": 16})
     def deviations(S: Any, V: Any) -> Any:
         keys = nk.sliding(0, 0, queries="q", keys="x") if masked else None
         away = V - nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")

@@ -126,7 +126,7 @@ def test_what_cannot_be_cut_is_refused() -> None:
 def test_messages() -> None:
     with pytest.raises(InputError, match="parts: no axis 'y'; "):
         nk.derive(load("attention"), on="h100", parts={"y": 2})
-    with pytest.raises(InputError, match="parts: x=0, but an axis has a whole number of parts"):
+    with pytest.raises(InputError, match="parts: x=0 is not a whole number from 1"):
         nk.derive(load("attention"), on="h100", parts={"x": 0})
     with pytest.raises(InputError, match="parts: x=65, but x has 64 values, and at most as many"):
         nk.derive(load("attention"), on="h100", sizes={"x": 64}, parts={"x": 65})

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from napkin.gradient.products import Sums, chosen, filled, masked, total
 from napkin.gradient.reached import Handed, Reached
 from napkin.ir.infer import along, pointwise, renamed
-from napkin.ir.linear import Form, linear, summed
+from napkin.ir.linear import Form, linear, summed, whole_number
 from napkin.ir.node import Node, names_of, number, over, postorder, union_axes
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import substitute
@@ -72,6 +72,9 @@ def take_rule(at: Reached, n: Node, g: Node) -> Handed:
         else:
             yield from take_rule(at, first, handed)
         return
+    if (q := _quotient(n)) is not None:
+        yield n.args[0], _of_quotient(at.sums, q, n, g)
+        return
     table, *positions = n.args
     along_positions = union_axes(positions)
     # An axis of positions that is called as one that they read along is another axis.
@@ -112,7 +115,8 @@ def _apart(at: Reached, n: Node) -> tuple[Node, Node] | None:
         names = {axis: at.fresh(axis)} if axis in p.axes else {}
         sizes = {new: at.sums.length(axis) for new in names.values()}
         place = Place(axis, _positions(p, names), None)
-        if {*then.axes} == {*n.axes} and _solved(at, [place], first, sizes) is not None:
+        alone = _quotient(then) is not None or _solved(at, [place], first, sizes) is not None
+        if {*then.axes} == {*n.axes} and alone:
             return first, then
     return None
 
@@ -132,6 +136,79 @@ def _compared(at: Reached, g: Node, places: Sequence[Place]) -> Node:
         test = pointwise("equal", (p.clamped(at.sums.length(p.axis)), position(p.axis)))
         g = masked(test, g)
     return g
+
+
+# --- quotients ----------------------------------------------------------------------------------
+
+MOST = 16
+"""The largest number that divides, of which each remainder is a term of its own."""
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """A table that is read at i // c, or at i // c and i % c, as one that is reshaped is.
+
+    Attributes:
+        axis: of the table, read at i // c.
+        other: that read at i % c; "" where there is none.
+        of: the axis of i.
+        by: c; the size of the other axis, or a number up to `MOST`.
+    """
+
+    axis: str
+    other: str
+    of: str
+    by: Node
+
+
+def _quotient(n: Node) -> Quotient | None:
+    """How a take reads quotients; None where it does not, or not alone."""
+    table, *positions = n.args
+    places = dict(zip(taken_axes(n), positions, strict=True))
+    axis = next((a for a, p in places.items() if p.op == "floordiv"), "")
+    if not axis or any(s is not None for s in spans_of(n)):
+        return None
+    i, by = places.pop(axis).args
+    if i.op != "index" or i.axes[0] in table.axes:
+        return None
+    other = next((a for a, p in places.items() if p is pointwise("mod", (i, by))), "")
+    if len(places) > bool(other):
+        return None
+    named = other and by.op == "size" and by.params[0] == other
+    known = named or 1 <= (whole_number(by) or 0) <= MOST
+    return Quotient(axis, other, i.axes[0], by) if known else None
+
+
+def _of_quotient(sums: Sums, q: Quotient, n: Node, g: Node) -> Node | None:
+    """The cotangents of the positions c h + r that read place h, and of those past an end of the
+    table, which read that."""
+    table, size, numbers = n.args[0], sums.length(q.of), range(whole_number(q.by) or 0)
+    rows = pointwise("mul", (position(q.axis), q.by))
+    left = [a for a in n.axes if a != q.of]
+
+    def read(start: Node, *tests: Node) -> Node | None:
+        moved = _moved(g, {q.of: start}, all_of([pointwise("less", (start, size)), *tests]))
+        return sums.onto(moved, table.axes, (*left, *taken_axes(n)))
+
+    i, last = position(q.of), plus(sums.length(q.axis), -1)
+    beyond = masked(pointwise("greater", (pointwise("floordiv", (i, q.by)), last)), g)
+    every = [*n.axes, *([q.other] if q.other else [])]
+    if not q.other:
+        found = [read(plus(rows, r)) for r in numbers]
+    else:
+        here, width = position(q.other), plus(sums.length(q.other), -1)
+        beside = [pointwise("less", (here, q.by))] if numbers else []
+        found = [read(pointwise("add", (rows, here)), *beside)]
+        column = lesser(pointwise("mod", (i, q.by)), width)
+        beyond = masked(pointwise("equal", (column, here)), beyond)
+        wide = [read(plus(rows, r), pointwise("less", (width, number(r)))) for r in numbers[1:]]
+        kept = [x for x in wide if x is not None]
+        found.append(chosen(pointwise("equal", (here, width)), total(kept) if kept else None, None))
+    ends = pointwise("equal", (position(q.axis), last))
+    own = [a for a in table.axes if a != q.axis]
+    found.append(chosen(ends, sums.onto(beyond, own, every), None))
+    kept = [x for x in found if x is not None]
+    return total(kept) if kept else None
 
 
 # --- positions that are solved ------------------------------------------------------------------

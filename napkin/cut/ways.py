@@ -260,7 +260,7 @@ class Cutting:
         for j in range(i, -1 if forced is not None else max(-1, i - self.longest), -1):
             if forced is not None and any(j <= f < i for f in forced):
                 return
-            if (forced is None or j == 0 or self._apart(j - 1)) and self._new(j, i):
+            if (forced is None or j == 0 or self._apart(j - 1)) and self._looked_at(j, i):
                 yield j
 
     def _apart(self, i: int) -> bool:
@@ -283,7 +283,7 @@ class Cutting:
                 if segment is not None and segment.fits:
                     yield own
 
-    def _new(self, j: int, i: int) -> bool:
+    def _looked_at(self, j: int, i: int) -> bool:
         """Whether kernels of points j to i are looked at: of those of a like cut, its own."""
         run = tuple(self.points[j : i + 1])
         if self._kept.issuperset(run):

@@ -37,9 +37,9 @@ def flag(value: object, what: str) -> bool:
     Raises:
         InputError: it is something else, such as a text.
     """
-    if isinstance(value, int) and value in (0, 1):
-        return bool(value)
-    if type(value).__module__ == "numpy" and str(value) in {"True", "False"}:
+    kind = type(value)  # numpy's booleans are no int, and napkin is imported without numpy
+    of_numpy = kind.__module__ == "numpy" and kind.__name__ in {"bool", "bool_"}
+    if of_numpy or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     raise InputError(f"{what}={reprlib.repr(value)} is not True or False")
 

@@ -86,22 +86,22 @@ def spread(x: Array, keys: KeySet, over: Names, into: Names | None = None) -> Ar
 
 
 def _names(names: Names, what: str) -> tuple[str, ...]:
-    several = isinstance(names, Iterable) and not isinstance(names, str)  # pyright: ignore[reportUnnecessaryIsInstance]
-    each: list[object] = list(names) if several else [names]
+    one = isinstance(names, str) or not isinstance(names, Iterable)  # pyright: ignore
+    each: list[object] = [names] if one else list(names)
     if not all(isinstance(a, str) for a in each):
         raise InputError(f"{what} {names!r}: axes are named; write 'w', or 'v w' for several")
     text = " ".join(map(str, each))
     return axis_names(text, f"{what} '{text}'")
 
 
-def _filled(fill: object, kind: Kind) -> float:
+def _filled(fill: float, kind: Kind) -> float:
     """What a user fills slots with.
 
     Raises:
         InputError: it is no value of an array of that kind.
     """
     with contextlib.suppress(TypeError, ValueError, OverflowError):
-        value = in_kind(float(fill), kind)  # type: ignore[arg-type]
+        value = in_kind(float(fill), kind)
         if kind == "real" or (value == fill and (kind == "int" or value in (0.0, 1.0))):
             return value
     holds = {"real": "reals", "int": "int32 numbers", "bool": "booleans"}[kind]

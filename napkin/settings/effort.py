@@ -42,7 +42,8 @@ OTHERS = 1_200
 of the time (of chains of products)."""
 
 QUICK = 9_000
-"""Work after which a search looks at no more terms in quick cuts."""
+"""Work after which a search looks at no more terms in quick cuts, but for `OTHERS` that are left
+after each rewrite that pays."""
 
 Move = Literal["as it is", "again", "other", "quick"]
 """How a search goes on that has found a cut: by other orders and more points of the term as it is,

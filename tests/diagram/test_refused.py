@@ -36,15 +36,15 @@ def unknown_size() -> object:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: nk.derive(f, deterministic="no"), "deterministic='no' is not True or False"),  # type: ignore[arg-type]
-        (lambda: nk.derive(f, tuned="False"), "tuned='False' is not True or False"),  # type: ignore[arg-type]
-        (lambda: nk.derive(f, parts=0), "parts=0 is no dictionary; write parts={'x': 4}"),  # type: ignore[arg-type]
+        (lambda: nk.derive(f, deterministic="no"), "deterministic='no' is not True or False"),
+        (lambda: nk.derive(f, tuned="False"), "tuned='False' is not True or False"),
+        (lambda: nk.derive(f, parts=0), "parts=0 is no dictionary; write parts={'x': 4}"),
         (lambda: nk.derive(f, parts={"x": True}), "parts: x=True is not a whole number from 1"),
-        (lambda: nk.training(f, deterministic="no"), "deterministic='no' is not True or False"),  # type: ignore[arg-type]
+        (lambda: nk.training(f, deterministic="no"), "deterministic='no' is not True or False"),
         (lambda: nk.derive(f).check(resources="no"), "check: resources='no' is not True or False"),
         (lambda: nk.derive(f).ranked(0), "ranked: most=0 is not a whole number from 1"),
-        (lambda: nk.neighborhood(3, clip="no"), "neighborhood: clip='no' is not True or False"),  # type: ignore[arg-type]
-        (lambda: nk.strided(3, local="no"), "strided: local='no' is not True or False"),  # type: ignore[arg-type]
+        (lambda: nk.neighborhood(3, clip="no"), "neighborhood: clip='no' is not True or False"),
+        (lambda: nk.strided(3, local="no"), "strided: local='no' is not True or False"),
         (
             lambda: f >> g,
             "f >> g: q is 16 in the one and 99 in the other; write f.with_sizes(q=99), or the "
@@ -72,5 +72,5 @@ def test_what_is_refused(make: Callable[[], object], said: str) -> None:
 
 def test_whole_numbers_of_numpy() -> None:
     """They wrap at their own width, so they are taken as Python's."""
-    assert nk.Routing(np.int32(2000000), np.int32(4096), np.int32(2048)).mean == 1_000_000  # type: ignore[arg-type]
-    assert nk.derive(f, parts={"x": np.int64(2)}).parts == {"x_part2": 2}  # type: ignore[dict-item]
+    assert nk.Routing(np.int32(2000000), np.int32(4096), np.int32(2048)).mean == 1_000_000
+    assert nk.derive(f, parts={"x": np.int64(2)}).parts == {"x_part2": 2}

@@ -126,3 +126,18 @@ def test_rewrites_of_a_kind_keep_the_values_together(
             assert not done & {r.at for r in every}
             assert {r.kind for r in every} == {first.kind}
             has_the_values(d, every)
+
+
+def test_additions_at_places_are_sorted_together_under_one_name() -> None:
+    """Each named axes of its own, so that no two kernels could be alike."""
+
+    @nk.diagram("s d, n:int, n:int, n, n -> n d")
+    def looked_up(V: Any, I: Any, J: Any, a: Any, b: Any) -> Any:  # noqa: E741
+        return a * nk.take(V, s=I) + b * nk.take(V, s=J)
+
+    sizes = {"n": 4096, "s": 65536, "d": 128}
+    plan = nk.derive(nk.gradient(looked_up, wrt="V"), on="h100", sizes=sizes, dtype="fp32")
+    axes = {a for k in plan.kernels for a in k.choice.kernel.group}
+    assert "n_in_order" in axes
+    assert not axes & {"n_in_order2", "n_in_order_2"}
+    assert plan.check(sizes={"n": 9, "s": 5, "d": 3}, resources=False).ok

@@ -40,6 +40,9 @@ from napkin.keys.residues import Split
 _EXACT = frozenset({"input", "number", "size", "ones", "index", "mean", "rename", "keys"})
 """Terms without an operator's record that have rational values of rational numbers."""
 
+SHORT = 2**12
+"""Denominators of numbers that products of some of them keep exact in floats."""
+
 LARGEST = 20_000
 """Values of the largest array with which more than one point is tried."""
 
@@ -227,6 +230,12 @@ def largest(value: Array) -> float:
     """The largest finite number of a value, without its sign: what cancels leaves its rounding."""
     sizes = np.abs(np.asarray(value, float))
     return float(sizes[np.isfinite(sizes)].max(initial=0.0))
+
+
+def folds_exactly(term: Node) -> bool:
+    """Whether floats hold what rules fold of a term's numbers: 0.5 x 0.5, and not 0.1 x 0.1."""
+    numbers = [float(n.params[0]) for n in postorder([term]) if n.op == "number"]
+    return all(x.as_integer_ratio()[1] <= SHORT for x in numbers if np.isfinite(x))
 
 
 def scalars_of(roots: Iterable[Node]) -> dict[str, float]:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from napkin.algebra.law_points import Point, is_rational, largest, points
+from napkin.algebra.law_points import Point, folds_exactly, is_rational, largest, points
 from napkin.algebra.relabel import Relabel
 from napkin.algebra.tracer import active
 from napkin.ir.evaluate import Array, aligned
@@ -325,7 +325,8 @@ def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bo
     """Whether a value is that of a term at a point, exactly or but for rounding."""
     if point.exact and bool(np.all(found == wanted)):
         return True
-    if point.exact and not any(isinstance(x, float) for v in (found, wanted) for x in np.ravel(v)):
+    floats = any(isinstance(x, float) for v in (found, wanted) for x in np.ravel(v))
+    if point.exact and not floats and folds_exactly(term):
         return False  # the quotient of two whole numbers is a float
     found = np.broadcast_to(np.asarray(found, float), np.shape(wanted))
     wanted = np.asarray(wanted, float)

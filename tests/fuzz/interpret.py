@@ -26,7 +26,7 @@ from judged import COUNTS, Found, differing, error, reordered
 from programs import Program
 from sized import fit, held
 from traits import saw
-from unsure import excess, held_in, wobbles
+from unsure import MANY, SAMPLES, excess, held_in, wobbles
 from values import finite, results, wrapped
 from written import diagram as written_diagram
 
@@ -359,10 +359,11 @@ class Case:
         if off <= SENSITIVE * moves:
             return
         held = held_in(types, self.plan)
-        wobble = wobbles(self.program, self.data, self.sizes, self.wanted, step, held)[i]
-        off = excess(found, wanted, wobble)
-        if off <= limit:
-            return
+        for samples in (SAMPLES, MANY):
+            known = self.program, self.data, self.sizes, self.wanted
+            off = excess(found, wanted, wobbles(*known, step, held, samples=samples)[i])
+            if off <= limit:
+                return
         category = "wrong value" if off > 100 * limit and off > 1e4 * moves else "imprecise"
         said = f"{self.about()}: {name} off by {off:.2g}, inputs move it by {moves:.2g}: "
         said += differing(found, wanted)

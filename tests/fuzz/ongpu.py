@@ -24,7 +24,7 @@ from judged import COUNTS, Failure, Found, crash, differing, error, reordered, w
 from otherwise import allowed, excused
 from programs import Program, Ref, shapes, union
 from sized import shrunk
-from unsure import Wobble, excess, held_in, wobbles
+from unsure import MANY, SAMPLES, Wobble, excess, held_in, wobbles
 from values import results, wrapped
 from written import diagram as written_diagram
 
@@ -239,23 +239,24 @@ class Case:
         }  # fmt: skip
         if off <= SENSITIVE * moves:
             return
-        off = excess(found, wanted, self._wobbles(types, step)[i])
-        if off <= limit:
-            return
+        for samples in (SAMPLES, MANY):
+            off = excess(found, wanted, self._wobbles(types, step, samples)[i])
+            if off <= limit:
+                return
         category = "wrong value" if off > 30 * limit and off > 1000 * moves else "imprecise"
         about = f"{self.plan.dtype}, sizes {self.sizes}, {[k.name for k in self.plan.kernels]}"
         said = f"{about}: {name} off by {off:.2g}, inputs move it by {moves:.2g}: "
         said += differing(found, wanted)
         raise Found(category, f"on the device, {self.plan.dtype}", said)
 
-    def _wobbles(self, types: Set[str], step: float) -> list[Wobble]:
+    def _wobbles(self, types: Set[str], step: float, samples: int) -> list[Wobble]:
         """How far results move by a few roundings of each step. In 16 bits a value is rounded where
         it is stored or multiplied, not at every step; and so it is where it leaves fp16, or is too
         small for it."""
         held = held_in(types, self.plan)
         few = step if types == {"fp32"} else step / 8
         given = self.program, self.data, self.sizes
-        found = wobbles(*given, self.wanted, few, held, fused=True)
+        found = wobbles(*given, self.wanted, few, held, fused=True, samples=samples)
         if not any(n.strewn for n in self.program.inputs):
             return found
         return allowed(*given, self.plan, found, self.wanted)

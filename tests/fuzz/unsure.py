@@ -28,8 +28,9 @@ from values import DTYPE, Value, value
 
 from napkin.plan.plan import Plan
 
-SAMPLES = 12
-"""Evaluations: what jumps in half of them is seen to jump in one."""
+SAMPLES, MANY = 12, 120
+"""Evaluations: what jumps in half of them is seen to jump in one. Where a result is then off, there
+are many: a rank of values that only rounding parts may be any, and each reads another place."""
 
 ROUNDINGS = 16
 """Roundings that a step may be off by."""
@@ -141,10 +142,11 @@ def wobbles(
     rounding: float,
     held: Range = FLOAT32,
     fused: bool = False,
+    samples: int = SAMPLES,
 ) -> list[Wobble]:
     """What roundings make of each value of every output, where steps are held in numbers of a
     range; and products and sums may be one operation where they are `fused`."""
-    rng, many = np.random.default_rng(0), [(rounding, 0.5, False)] * (SAMPLES - 5)
+    rng, many = np.random.default_rng(0), [(rounding, 0.5, False)] * (samples - 5)
     first = [(0.0, 1.0, False), (rounding, 1.0, False), (rounding, 0.0, False), (rounding, 0, True)]
     first.append((2 * rounding / ROUNDINGS, 0, True))
     last: list[tuple[float, float | None, bool]] = [(0.0, None, True)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import napkin as nk
-from napkin.algebra.rule import LawError, Rule, between, hold_terms
-from napkin.algebra.rule import Instance as Found
+from napkin.algebra.rule import Instance, LawError, Rule, between, hold_terms
 from napkin.ir.node import Node
 
 EXPAND = Rule("expand", "(x + c)^2 = x^2 + 2 c x + c^2", lambda terms: ())
@@ -19,7 +18,7 @@ def term(f) -> Node:
 def held(c: float, square: float) -> None:
     before = term(lambda X: (X + c) * (X + c))
     after = term(lambda X: X * X + X * (2 * c) + square)
-    hold_terms(EXPAND, [before], [after], Found(before, between([before], [after])))
+    hold_terms(EXPAND, [before], [after], Instance(before, between([before], [after])))
 
 
 @pytest.mark.parametrize("c", [0.1, 0.7, 0.5, 3.0])

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -152,7 +153,9 @@ class Launch:
         """The machine code with these settings."""
         made: Any = self.kernel.warmup(*arguments, grid=self.grid, **self._constexprs, **settings)
         made = made.result() if hasattr(made, "result") else made
-        _ = made and made.run  # loads it, which fails where it takes too much memory
+        run = made and made.run  # loads it, which fails where it takes too much memory
+        if isinstance(run, partial):  # it has failed before: Triton keeps the error as its launcher
+            run()
         return made
 
     def _roomier(self, arguments: Arguments, made: Any) -> Any:

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -241,3 +242,19 @@ def test_threads_that_keep_much_in_memory_become_more(
         assert again._made(again.bound(given)).n_spills == spills[taken]
     assert again._settings["num_warps"] == taken
     assert tried == [*spills]
+
+
+def test_a_kernel_that_failed_to_load_fails_again(
+    calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler keeps machine code that did not fit: another launch of it had no `n_spills`."""
+    q, k = draw(1, 2, 128, 32), draw(1, 2, 100, 32)
+    launch, given = launch_of(q, k, k)
+
+    def failing() -> None:
+        raise RuntimeError("out of resource: shared memory")
+
+    kept = SimpleNamespace(run=partial(failing))
+    monkeypatch.setattr(launch.kernel, "warmup", lambda *a, **k: kept)
+    with pytest.raises(RuntimeError, match="shared memory"):
+        launch._loaded(launch.bound(given), launch._settings)

@@ -234,8 +234,8 @@ def largest(value: Array) -> float:
 
 def folds_exactly(term: Node) -> bool:
     """Whether floats hold what rules fold of a term's numbers: 0.5 x 0.5, and not 0.1 x 0.1."""
-    numbers = [float(n.params[0]) for n in postorder([term]) if n.op == "number"]
-    return all(x.as_integer_ratio()[1] <= SHORT for x in numbers if np.isfinite(x))
+    numbers = [cast("float", n.params[0]) for n in postorder([term]) if n.op == "number"]
+    return all(float(x).as_integer_ratio()[1] <= SHORT for x in numbers if np.isfinite(x))
 
 
 def scalars_of(roots: Iterable[Node]) -> dict[str, float]:

@@ -189,6 +189,48 @@ def copies(
     return {axes: n for axes, n in own.items() if n > 1}
 
 
+def operand_copies(
+    every: Sequence[tuple[Contraction[str], int]],
+    machine: Machine,
+    warps: int,
+    tiles: Mapping[str, int],
+    together: bool,
+) -> dict[frozenset[str], int]:
+    """How many of a group's warps hold and compute each value of operands that are computed from
+    readings, where each warp issues its own instructions; by their axes.
+
+    Args:
+        every: the products, each with the side on which such an operand is.
+        together: whether a loop has several products. Triton then gives all warps rows of their
+            own, or columns where these are more; else it shares both out evenly
+            (`warpsPerTileV2` of Triton 3.6).
+    """
+    found: dict[frozenset[str], int] = {}
+    for p, side in every:
+        rows, columns, _ = as_written(p, tiles)
+        if (machine.target.has_warpgroups and rows >= WARPGROUP_ROWS) or p.single:
+            continue  # a warpgroup reads columns from shared memory
+        high, wide = max(1, rows // WARP_ROWS), max(1, columns // FRAGMENT_ROWS)
+        along = (warps if rows >= columns else 1) if together else _shared_out(warps, high, wide)
+        across = warps // along
+        n = along * max(1, across // wide) if side else across * max(1, along // high)
+        axes = frozenset(p.spans[side])
+        found[axes] = max(n, found.get(axes, 1))
+    return {axes: n for axes, n in found.items() if n > 1}
+
+
+def _shared_out(warps: int, high: int, wide: int) -> int:
+    """The warps along the rows of a product that has so many pieces of a warp's each way."""
+    along = 1
+    while warps > 1:
+        if high >= wide:
+            along, high = 2 * along, max(1, high // 2)
+        else:
+            wide //= 2
+        warps //= 2
+    return along
+
+
 def names_of(kernel: Kernel) -> dict[Node, str]:
     """What the terms of a kernel are called: as in its diagram, or as the first state or output
     that is computed of them."""

@@ -45,9 +45,14 @@ def _one_by_one(n: Node, sizes: Mapping[str, int]) -> frozenset[str]:
 
 
 def _but_whole(n: Node) -> frozenset[str]:
-    """The axes of the states of a scan by any step, but for those that a step reduces."""
-    whole = {a for m in postorder(steps_of(n).made) if m.op in REDUCTIONS for a in over(m)}
-    return frozenset(n.axes) - whole if whole else frozenset(over(n))
+    """The axes of the states of a scan by any step, but for those that a step reduces, under
+    whatever name."""
+    made = list(postorder(steps_of(n).made))
+    whole = {a for m in made if m.op in REDUCTIONS for a in over(m)}
+    for m in reversed(made):
+        whole |= {*n.axes} & (_before(m, whole) if m.op == "rename" else set())
+    first = frozenset(n.axes) - whole
+    return first if len(first) < len(n.axes) else frozenset(over(n))
 
 
 def _as_read(p: Node) -> Node:

@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from napkin.count.requested import SECTOR, Requests
+from napkin.count.residency import extent
+from napkin.count.spread import Spread
 from napkin.count.traffic import Transfer
-from napkin.ir.types import stored_bytes
-from napkin.lower.launch import LANES
+from napkin.ir.node import Node, over
+from napkin.ir.types import STORAGE, stored_bytes
+from napkin.lower.launch import LANES, ROW_BYTES
+from napkin.lower.program import dims_of
 from napkin.settings.accesses import Accesses, with_accesses
 from napkin.settings.labelled import COPIED, Labelled, Moved, has_rows
 from napkin.settings.tiles import waste
@@ -32,6 +36,29 @@ class Asked:
     def accesses(self) -> Accesses:
         """What groups load and store."""
         return self._accesses or next(with_accesses(self.of, [self.tiles]))[1]
+
+    def at_once(self, axes: Sequence[str]) -> tuple[str, int]:
+        """The axis along which threads read a tile with these axes first, and the values of it that
+        one reads at once; "" where nothing reads all of the tile."""
+        long = [a for a in axes if self.tiles[a] > 1]
+        found = [x for x in self.of.kernel.reads if long and {*long} <= {*x.leaf.axes}]
+        if not found:
+            return "", 1
+        bits = min(STORAGE[self.of.dtypes[x.tensor]].bits for x in found)
+        last = found[0].leaf.axes[-1]
+        return (last, 8 * ROW_BYTES // bits) if last in long else (long[0], 1)
+
+    def exchanges(self, n: Node, warps: int) -> tuple[float, int]:
+        """Values that a lane takes from others to reduce a tile, along one of its dimensions after
+        another, and clocks of shared memory in which values pass between warps for that."""
+        axes = [a for a in self.of.order if a in n.args[0].axes]
+        every = [d for d in dims_of(self.of.kernel, self.tiles) if not {*axes}.isdisjoint(d)]
+        read, values = ("", 1) if self.of.stepped else self.at_once(axes)
+        dims = {d[-1]: extent({*d} & {*axes}, self.tiles) for d in every}
+        first = next((d[-1] for d in every if read in d), "")
+        spread = Spread.of([*dims], dims, warps, first, values)
+        gone = [d[-1] for d in every if not {*over(n)}.isdisjoint(d)]
+        return spread.reducing(gone), spread.crossing(gone)
 
     def lanes(self, axes: Sequence[str]) -> float:
         """Lanes computed over lanes wanted along axes."""

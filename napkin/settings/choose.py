@@ -44,7 +44,7 @@ from napkin.settings.series import (
 from napkin.settings.specialised import launched
 from napkin.timing.least_time import at_least
 
-PAYS = {"few": 0.8, "products": 0.85, "other": 0.5, "pairs": 0.75, "ahead": 0.95}
+PAYS = {"few": 0.8, "products": 0.85, "other": 0.6, "pairs": 0.75, "ahead": 0.95}
 """Share of a kernel's predicted time below which two that pass states are worth their workspace:
 where its groups cannot be made more than multiprocessors by smaller tiles; of products alone, of
 which smaller tiles read more (two in 2 to 8 parts took 0.97 to 1.27 of what was predicted, 1.1 on

@@ -235,15 +235,25 @@ class Labelled:
         return sides, found, [n for n in read if STORAGE[self.dtypes[tensor_of(n)]].bits == WIDE]
 
     @cached_property
+    def formed_operands(self) -> list[_Side]:
+        """The operands of matrix instructions that are computed from readings."""
+        products = self.kernel.products if self.dtype != "fp32" else ()
+        return [(p, s) for p in products for s in (0, 1) if forms(p, s)]
+
+    @cached_property
     def order(self) -> list[str]:
         """The axes in the order of tile dimensions."""
         return self.kernel.memory_order(self.kernel.axes)
 
     @cached_property
+    def reductions(self) -> tuple[Node, ...]:
+        """All its reductions."""
+        return tuple(n for n in postorder(self.kernel.terms) if n.op in REDUCTIONS)
+
+    @cached_property
     def joined(self) -> tuple[Node, ...]:
         """Reductions of an iteration along axes that are not streamed, over threads."""
-        sums = (n for n in postorder(self.kernel.terms) if n.op in REDUCTIONS)
-        return tuple(n for n in sums if not set(over(n)) <= {*self.kernel.stream.axes})
+        return tuple(n for n in self.reductions if not set(over(n)) <= {*self.kernel.stream.axes})
 
     @cached_property
     def finishing(self) -> frozenset[str]:
@@ -272,9 +282,11 @@ class Labelled:
 
     @cached_property
     def in_boxes(self) -> frozenset[str]:
-        """The operands that come in boxes where descriptors serve them."""
+        """The operands that come in boxes where descriptors serve them; factors of one do not."""
         operands = {t for t, _ in (*self.live.streamed_operands, *self.live.fixed_operands)}
-        return boxable(self.kernel) & operands if self.boxed else frozenset()
+        sides = [s for p in self.kernel.products for s in p.sides if len(s) > 1]
+        factors = {tensor_of(n) for s in sides for n in s if is_read(n)}
+        return boxable(self.kernel) & operands - factors if self.boxed else frozenset()
 
     @cached_property
     def ahead(self) -> frozenset[str]:
@@ -317,10 +329,11 @@ class Labelled:
 
     def _served(self, width: Mapping[Transfer, int]) -> frozenset[str]:
         """The tensors that descriptors serve at these sizes: operands of products, and what is
-        stored; none where the rows of one begin at no multiple of 16 bytes."""
-        operands = {t for t, _ in (*self.live.streamed_operands, *self.live.fixed_operands)}
-        may = [t for t in width if t.direction == "write" or t.tensor in operands]
-        served = self.boxed and operands and all(width[t] == ROW_BYTES for t in may)
+        stored after the loops; none where the rows of one begin at no multiple of 16 bytes."""
+        operands = self.in_boxes
+        last = {t for t in width if t.direction == "write" and not t.streamed}
+        may = [t for t in width if t.tensor in operands or t in last]
+        served = operands and all(width[t] == ROW_BYTES for t in may)
         return frozenset(t.tensor for t in may) if served else frozenset()
 
     # --- persistent program instances -----------------------------------------------------------

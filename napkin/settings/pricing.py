@@ -344,6 +344,7 @@ class Pricing:
         # Warpgroups of a warp-specialised CTA have rows of their own.
         work, tail = tiled.work(0 if schedule.warpgroups else schedule.warps)
         formed = [n * max(chunks, 1) * tiled.groups for n in tiled.formed]
+        joins, crossed = tiled.joins(schedule.warps)
         # A slot that wgmma reads is in use for one iteration more.
         in_use = 2 if of.boxed and of.live.products else 1
         return Execution(
@@ -381,5 +382,5 @@ class Pricing:
             tests=tiled.tests,
             stepped=of.stepped,
             late=tiled.late(schedule.warps) if of.stepped else 0.0,
-            joins=tiled.joins(schedule.warps) if of.stepped else 0.0,
+            joins=joins, crossed=crossed,
         )  # fmt: skip

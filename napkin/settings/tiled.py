@@ -14,6 +14,7 @@ from napkin.count.matrix_products import (
     held,
     in_pieces,
     issued,
+    operand_copies,
     readings,
     turns,
 )
@@ -23,7 +24,7 @@ from napkin.count.spread import Spread
 from napkin.count.starting_order import Order
 from napkin.count.work import Count
 from napkin.derive.kernel import tensor_of, tile_axes
-from napkin.ir.node import Node, over
+from napkin.ir.node import Node
 from napkin.ir.types import stored_bytes
 from napkin.lower.descriptors import may_persist
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
@@ -74,6 +75,7 @@ class Tiled(Asked):
         super().__init__(of, tiles, accesses)
         self._per_thread: dict[int, bool] = {}  # by warps
         self._registers: dict[int, int] = {}  # by warps
+        self._joins: dict[int, tuple[float, int]] = {}  # by warps
         self._work: dict[int, _Work] = {}  # by warps, where these matter
         self._multiplied: dict[Node, bool] = {}
         self._bare: dict[int, int] = {}  # by warps
@@ -102,7 +104,12 @@ class Tiled(Asked):
 
     def copies(self, warps: int) -> Copies:
         """How many of its warps hold and compute each value of arrays with these axes."""
-        return copies(self.of.continued, self.of.machine, warps, self.tiles)
+        of, tiles = self.of, self.tiles
+        if not of.formed_operands:
+            return copies(of.continued, of.machine, warps, tiles)
+        several = len(of.kernel.products) > 1
+        found = operand_copies(of.formed_operands, of.machine, warps, tiles, several)
+        return found | copies(of.continued, of.machine, warps, tiles)
 
     def registers(self, warps: int) -> int:
         """Bytes of tiles that a group holds in registers."""
@@ -312,16 +319,21 @@ class Tiled(Asked):
             return None
         axes = max(every, key=lambda axes: extent(axes, self.tiles))
         axes = [a for a in self.of.order if a in axes] if self.of.stepped else axes
-        read = any(set(axes) <= set(x.leaf.axes) for x in self.of.kernel.reads)
-        return Spread.of(axes, self.tiles, warps, read)
+        return Spread.of(axes, self.tiles, warps, *self.at_once(axes))
 
-    def joins(self, warps: int) -> float:
-        """Values that a lane of a step takes from others, to reduce what is no matrix product."""
-        out = 0.0
-        for n in self.of.joined:
-            axes = [a for a in self.of.order if a in n.args[0].axes]
-            out += Spread.of(axes, self.tiles, warps, read=False).reducing(over(n))
-        return out
+    def joins(self, warps: int) -> tuple[float, int]:
+        """Values that a lane takes from others in an iteration, to reduce what is no matrix
+        product, and clocks of shared memory in which values pass between warps for that."""
+        if warps not in self._joins:
+            every = [self.exchanges(n, warps) for n in self._reductions(warps)]
+            self._joins[warps] = sum(lanes for lanes, _ in every), sum(n for _, n in every)
+        return self._joins[warps]
+
+    def _reductions(self, warps: int) -> Sequence[Node]:
+        """Those of an iteration that are no matrix products."""
+        if self.of.stepped:
+            return self.of.joined
+        return () if self.of.live.products or self.per_thread(warps) else self.of.reductions
 
     def _fed(self, c: Count, warps: int) -> float:
         """How long a product takes as its operands are read, in products that they do not hold up;

@@ -73,7 +73,8 @@ class Execution:
         tests: chunks that are so tested for a key set, over all that are visited.
         stepped: whether an iteration begins with the state that the one before leaves.
         late: loads that such an iteration waits for, one after another.
-        joins: values that a lane of such an iteration takes from others, to reduce.
+        joins: values that a lane takes from others in an iteration, to reduce what is no product.
+        crossed: clocks of shared memory in which a group's warps pass each other such values.
     """
 
     work: Mapping[str, float]
@@ -118,6 +119,7 @@ class Execution:
     stepped: bool = False
     late: float = 0.0
     joins: float = 0.0
+    crossed: int = 0
 
     @property
     def waits(self) -> bool:

@@ -65,6 +65,10 @@ JOIN = 3
 """Instructions in whose place a lane of a step takes a value from another and adds it: about, of 19
 settings (see `OF_ONE_WARP`)."""
 
+EXCHANGE = 4
+"""Instructions in whose place a lane of other loops does that, as fast as the pipe of exchanges is:
+about, of 140 settings of eight kernels (docs/measurements, reductions)."""
+
 OF_ONE_WARP = 0.6
 """Share of a load's wait that a step of one warp waits for, which meets no barrier: about, of
 settings of the gated delta rule, RWKV-7 and Kimi delta attention (H100, H200)."""
@@ -368,7 +372,9 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     late = run.chunks * run.late * c.wait * (OF_ONE_WARP if one_warp else 1.0)
     # Where lanes keep the folds, no iteration reduces over a warp or a group.
     reductions = 1 if run.per_thread else max(run.chunks, 1)
-    slots = run.chunks * JOIN * run.joins if run.stepped else reductions * c.row_slots
+    crossing = SCHEDULERS * run.crossed / run.schedule.warps
+    joining = reductions * max(c.row_slots, EXCHANGE * run.joins + crossing)
+    slots = run.chunks * JOIN * run.joins if run.stepped else joining
     slots += DIVISION * run.divisions
     issued = run.schedule.warps * slots / (SCHEDULERS * machine.clock)
     computing = {k: v for k, v in pipes.items() if k not in MOVES}

@@ -25,7 +25,7 @@ from napkin.rewrite.expand import EXPANDED
 from napkin.rewrite.read import READ
 from napkin.rewrite.result_names import RENAMED
 from napkin.rewrite.scale import SCALED, scales
-from napkin.rewrite.square import SQUARED, difference
+from napkin.rewrite.square import SQUARED, WEIGHTED, difference, weighted
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,22 +83,28 @@ def _then(
 
 
 def multiplied_out(ready: Prepared) -> Prepared:
-    """The same terms, with squared differences multiplied out.
+    """The same terms, with squared and weighted differences multiplied out.
 
     Raises:
         Refusal: there are none whose product is a matrix product.
     """
     roots = [o.node for o in ready.outputs]
-    found = [n for n in postorder(roots) if difference(n)]
-    if not found:
+    squares = [n for n in postorder(roots) if difference(n)]
+    done = SQUARED.everywhere(roots, roots)
+    others = [n for n in postorder(done[n] for n in roots) if weighted(n)]
+    if not squares and not others:
         raise Refusal(
             "multiply_out",
             ", ".join(o.name for o in ready.outputs),
-            "no sum of (x - y) ** 2 has an x and a y that each carry an axis of their own",
+            "no sum of (x - y) ** 2 has an x and a y that each carry an axis of their own, and no "
+            "sum of w * (x - y) a y and a w that do where x lacks the axis of the sum",
             "leave it out",
         )
-    texts = [f"the square under the sum over {' '.join(over(n))}, multiplied out" for n in found]
-    made = _rewritten(ready, SQUARED.everywhere(roots, roots))
+    texts = [f"the square under the sum over {' '.join(over(n))}, multiplied out" for n in squares]
+    texts += [
+        f"the difference under the sum over {' '.join(over(n))}, multiplied out" for n in others
+    ]
+    made = _rewritten(ready, _then(WEIGHTED, done, roots, [done[n] for n in roots]))
     return replace(made, expansions=(*ready.expansions, *texts))
 
 

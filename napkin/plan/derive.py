@@ -70,7 +70,8 @@ def derive(
         multiply_out: compute sums of (x - y) ** 2 as |x| ** 2 + |y| ** 2 - 2 x y, of which the last
             is a matrix product. A sum then has the rounding of the squares (about 2^-24 of
             |x| ** 2 + |y| ** 2 for each addition), not of the difference: points that lie much
-            closer to each other than to 0 lose their distance.
+            closer to each other than to 0 lose their distance. The same goes for sums of
+            w * (x - y), which their gradients are.
         tuned: take the settings that were the fastest of those measured on this machine's device,
             where `napkin derive --tune` remembered some (see `napkin.plan.tuned`).
         deterministic: two runs give the same bits. Where False, groups may add to one array in

@@ -51,7 +51,8 @@ def test_an_operand_is_computed_where_one_group_reads_it() -> None:
 
 
 def test_a_stored_operand_is_contiguous_along_what_a_group_reads() -> None:
-    """Groups take the channels of triangle multiplication one by one, and these lie last."""
+    """Groups take the channels of triangle multiplication one by one, and these lie last: a value
+    of each sector would be read."""
 
     @nk.diagram("i k c, i k c, j k c -> i j c", sizes={"i": 512, "j": 512, "k": 512, "c": 128})
     def triangle(A: Any, G: Any, B: Any) -> Any:
@@ -59,7 +60,7 @@ def test_a_stored_operand_is_contiguous_along_what_a_group_reads() -> None:
 
     plan = nk.derive(triangle)
     assert list(plan.materialised.values()) == [("c", "i", "k"), ("c", "j", "k")]
-    assert 50 * plan.seconds < nk.derive(triangle, materialise=[]).seconds
+    assert 40 * plan.seconds < nk.derive(triangle, materialise=[]).seconds
     checked(plan, i=18, j=20, k=17, c=5)
 
 

@@ -107,6 +107,11 @@ def squares() -> Iterable[Instance]:
     return TABLE["multiply squares out"].matches([total(of("mul", t, t), "d")])
 
 
+def weighted_differences() -> Iterable[Instance]:
+    t = of("mul", leaf("G", "n m"), of("sub", leaf("X", "n d"), leaf("Y", "m d")))
+    return TABLE["multiply weighted differences out"].matches([total(t, "m")])
+
+
 def over_two_axes() -> Iterable[Instance]:
     return TABLE["nest reductions"].matches([total(leaf("T", "q x d"), "x", "d")], {})
 
@@ -335,6 +340,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "split windows": disjoint,
     "pick rows last": picked_rows,
     "multiply squares out": squares,
+    "multiply weighted differences out": weighted_differences,
     "materialise": stored,
     "run what is alike": alike,
     "split": dilated,

@@ -16,7 +16,7 @@ from napkin.errors import Refusal
 from napkin.ir.evaluate import evaluate
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import Node, node, number
-from napkin.rewrite.square import SQUARED
+from napkin.rewrite.square import SQUARED, WEIGHTED
 
 LARGE = {"n": 8192, "m": 8192, "d": 128}
 SMALL = {"n": 21, "m": 37, "d": 19}
@@ -127,3 +127,51 @@ def least(X: Any, Y: Any) -> Any:
 def test_windows_are_looked_for_after_a_named_difference_is_multiplied_out() -> None:
     """The difference is gone, and its name with it."""
     assert nk.derive(least, sizes=LARGE, dtype="fp32", multiply_out=True).kernels
+
+
+G = leaf("G", "nm")
+
+
+def weighted(x: Node, y: Node, *weights: Node, gone: str = "m") -> Node:
+    body = pointwise("sub", (x, y))
+    for p in weights:
+        body = pointwise("mul", (body, p))
+    return along("sum", body, (*gone,))
+
+
+@pytest.mark.parametrize(
+    "n", [weighted(X, Y, G), weighted(Y, X, G), weighted(X, Y, G, leaf("w", "m")),
+          weighted(leaf("x", "n"), Y, G)],
+)  # fmt: skip
+def test_weighted_differences_are_multiplied_out(n: Node) -> None:
+    """The side that lacks the axis scales the sum of the weights."""
+    (found,) = WEIGHTED.matches([n])
+    assert WEIGHTED.apply(found) is found.made
+    assert found.made.op == "sub"
+    assert sorted(m.op for m in found.made.args) == ["mul", "sum"]
+
+
+@pytest.mark.parametrize(
+    "n", [weighted(X, Y, leaf("w", "m")), weighted(X, leaf("y", "m"), leaf("w", "m")),
+          weighted(Y, leaf("Z", "md"), G), weighted(X, Y, G, pointwise("sub", (X, Y))),
+          weighted(leaf("I", "nd", "int"), leaf("J", "md", "int"), leaf("K", "nm", "int"))],
+)  # fmt: skip
+def test_no_other_weighted_sum_is_multiplied_out(n: Node) -> None:
+    """No product is gained, both sides carry the axis, the difference is squared, whole numbers."""
+    assert not list(WEIGHTED.matches([n]))
+
+
+@nk.diagram("n d, m d -> n")
+def soft_nearest(X: Any, Y: Any) -> Any:
+    return -nk.reduce(-nk.reduce((X - Y) ** 2, "sum", over="d"), "logsumexp", over="m")
+
+
+@pytest.mark.parametrize("d", [distances, soft_nearest], ids=lambda d: d.name)
+def test_gradients_of_squared_distances_are_products_where_that_is_asked_for(d: Any) -> None:
+    """Differences of all pairs, weighted: 4,315 us were priced for those of 8,192 points."""
+    gradient = nk.gradient(d)
+    assert "tl.dot(" not in nk.derive(gradient, "h100", LARGE).source
+    plan = nk.derive(gradient, "h100", LARGE, multiply_out=True)
+    assert "the difference under the sum over m, multiplied out" in str(plan.trail)
+    assert all("tl.dot(" in k.written.source for k in plan.kernels if k.name.endswith("dX"))
+    plan.check(sizes=SMALL, resources=False).raise_if_wrong()

@@ -19,7 +19,7 @@ attention_fp8_kv_parts:
 attention_fp8_kv_merge:
   merge x_part4
   group q
-  tile q = 2
+  tile q = 1
   tile x_part4 = 4
 
 attention_fp8_kv_parts, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -132,11 +132,11 @@ def attention_fp8_kv_parts(
 
 @triton.jit
 def attention_fp8_kv_merge(
-    m_part, z_part, total_part, O, v_scale, size_q, size_x_part4, size_d, m_part_stride_x_part4,
+    m_part, z_part, total_part, O, v_scale, size_x_part4, size_d, m_part_stride_x_part4,
     m_part_stride_q, z_part_stride_x_part4, z_part_stride_q, total_part_stride_x_part4,
-    total_part_stride_q, total_part_stride_d, O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr,
-    BLOCK_X_PART4: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr,
-    EVEN_X_PART4: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
+    total_part_stride_q, total_part_stride_d, O_stride_q, O_stride_d, BLOCK_X_PART4: tl.constexpr,
+    BLOCK_D: tl.constexpr, EVEN_X_PART4: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -148,16 +148,20 @@ def attention_fp8_kv_merge(
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    q_id = pid
-    q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
-    q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
+    q = pid
     d = tl.arange(0, BLOCK_D).to(INDEX)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
+    # where its tensors start
+    m_part_base = m_part + q * m_part_stride_q
+    z_part_base = z_part + q * z_part_stride_q
+    total_part_base = total_part + q * total_part_stride_q
+    O_base = O + q * O_stride_q
+
     # stream x_part4
-    m = tl.full([BLOCK_Q], -3.4028234663852886e+38, tl.float32)
-    z = tl.zeros([BLOCK_Q], tl.float32)
-    total = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
+    m = -3.4028234663852886e+38
+    z = 0.0
+    total = tl.zeros([BLOCK_D], tl.float32)
     for x_part4_start in tl.range(0, size_x_part4, BLOCK_X_PART4):
         x_part4 = x_part4_start + tl.arange(0, BLOCK_X_PART4).to(INDEX)
         x_part4_in = (
@@ -166,40 +170,35 @@ def attention_fp8_kv_merge(
             else (x_part4 < size_x_part4)
         )
         m_part_tile = tl.load(
-            m_part + x_part4[:, None] * m_part_stride_x_part4 + q[None, :] * m_part_stride_q,
-            mask=x_part4_in[:, None] & q_in[None, :],
+            m_part_base + x_part4 * m_part_stride_x_part4,
+            mask=x_part4_in,
             other=0.0,
         )
-        input_in = tl.where(x_part4_in[:, None], m_part_tile, float('-inf'))
+        input_in = tl.where(x_part4_in, m_part_tile, float('-inf'))
         top = tl.max(input_in, axis=0)
         m_new = tl.maximum(m, top)
         rescale = tl.exp(m - m_new)
         z_part_tile = tl.load(
-            z_part + x_part4[:, None] * z_part_stride_x_part4 + q[None, :] * z_part_stride_q,
-            mask=x_part4_in[:, None] & q_in[None, :],
+            z_part_base + x_part4 * z_part_stride_x_part4,
+            mask=x_part4_in,
             other=0.0,
         )
-        p = tl.exp(input_in - m_new[None, :])
+        p = tl.exp(input_in - m_new)
         total_2 = tl.sum(z_part_tile * p, axis=0)
         z = z * rescale + total_2
         total_part_tile = tl.load(
-            total_part
-            + x_part4[:, None, None] * total_part_stride_x_part4
-            + q[None, :, None] * total_part_stride_q
-            + d[None, None, :] * total_part_stride_d,
-            mask=x_part4_in[:, None, None] & q_in[None, :, None] & d_in[None, None, :],
+            total_part_base
+            + x_part4[:, None] * total_part_stride_x_part4
+            + d[None, :] * total_part_stride_d,
+            mask=x_part4_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        total_3 = tl.sum(total_part_tile * p[:, :, None], axis=0)
-        total = total * rescale[:, None] + total_3
+        total_3 = tl.sum(total_part_tile * p[:, None], axis=0)
+        total = total * rescale + total_3
         m = m_new
 
     # tail
-    tl.store(
-        O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-        total / tl.where(z == 0, 1.0, z)[:, None] * v_scale,
-        mask=q_in[:, None] & d_in[None, :],
-    )
+    tl.store(O_base + d * O_stride_d, total / tl.where(z == 0, 1.0, z) * v_scale, mask=d_in)
 
 
 def _reach(sizes, strides, tiles):
@@ -253,19 +252,19 @@ def run(Q, K, V, *, k_scale=1.0, v_scale=1.0):
     )
 
     WIDE = max(
-        _reach((4, q), O_m_part.stride(), (4, 2)),
-        _reach((4, q), O_z_part.stride(), (4, 2)),
-        _reach((4, q, d), O_total_part.stride(), (4, 2, 128)),
-        _reach((q, d), O.stride(), (2, 128)),
+        _reach((4, q), O_m_part.stride(), (4, 1)),
+        _reach((4, q), O_z_part.stride(), (4, 1)),
+        _reach((4, q, d), O_total_part.stride(), (4, 1, 128)),
+        _reach((q, d), O.stride(), (1, 128)),
     ) >= 2**31
-    GRID = (triton.cdiv(q, 2),)
+    GRID = (q,)
     attention_fp8_kv_merge[GRID](
         O_m_part, O_z_part, O_total_part, O,
         float(v_scale),
-        q, 4, d,
+        4, d,
         *O_m_part.stride(), *O_z_part.stride(), *O_total_part.stride(), *O.stride(),
-        BLOCK_Q=2, BLOCK_X_PART4=4, BLOCK_D=128,
-        EVEN_Q=q % 2 == 0, EVEN_X_PART4=True, EVEN_D=d == 128,
+        BLOCK_X_PART4=4, BLOCK_D=128,
+        EVEN_X_PART4=True, EVEN_D=d == 128,
         STEP_D=_step(d, O_total_part.stride(), O.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

@@ -36,7 +36,7 @@ attention_fp8_kv_gradient_scaled_dQ_merge:
   merge x_part8
   group q
   group d
-  tile q = 1
+  tile q = 2
   tile d = 128
   tile x_part8 = 8
 attention_fp8_kv_gradient_dK_dV:
@@ -330,9 +330,10 @@ def attention_fp8_kv_gradient_scaled_dQ_parts(
 
 @triton.jit
 def attention_fp8_kv_gradient_scaled_dQ_merge(
-    z3_part, dQ, scale, size_d, size_x_part8, z3_part_stride_x_part8, z3_part_stride_q,
-    z3_part_stride_d, dQ_stride_q, dQ_stride_d, BLOCK_D: tl.constexpr, BLOCK_X_PART8: tl.constexpr,
-    EVEN_D: tl.constexpr, EVEN_X_PART8: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
+    z3_part, dQ, scale, size_q, size_d, size_x_part8, z3_part_stride_x_part8, z3_part_stride_q,
+    z3_part_stride_d, dQ_stride_q, dQ_stride_d, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_X_PART8: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr,
+    EVEN_X_PART8: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -346,16 +347,15 @@ def attention_fp8_kv_gradient_scaled_dQ_merge(
     pid = tl.program_id(0).to(INDEX)
     d_id = pid % tl.cdiv(size_d, BLOCK_D)
     pid = pid // tl.cdiv(size_d, BLOCK_D)
-    q = pid
-    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
-    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-
-    # where its tensors start
-    z3_part_base = z3_part + q * z3_part_stride_q
-    dQ_base = dQ + q * dQ_stride_q
+    q_id = pid
+    q_d_lane = tl.arange(0, BLOCK_Q * BLOCK_D)
+    q = q_id * BLOCK_Q + q_d_lane // BLOCK_D
+    q_in = tl.full([BLOCK_Q * BLOCK_D], True, tl.int1) if EVEN_Q else q < size_q
+    d = d_id * BLOCK_D + q_d_lane % BLOCK_D
+    d_in = tl.full([BLOCK_Q * BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # stream x_part8
-    z3 = tl.zeros([BLOCK_D], tl.float32)
+    z3 = tl.zeros([BLOCK_Q * BLOCK_D], tl.float32)
     for x_part8_start in tl.range(0, size_x_part8, BLOCK_X_PART8):
         x_part8 = x_part8_start + tl.arange(0, BLOCK_X_PART8).to(INDEX)
         x_part8_in = (
@@ -364,17 +364,18 @@ def attention_fp8_kv_gradient_scaled_dQ_merge(
             else (x_part8 < size_x_part8)
         )
         z3_part_tile = tl.load(
-            z3_part_base
+            z3_part
             + x_part8[:, None] * z3_part_stride_x_part8
+            + q[None, :] * z3_part_stride_q
             + d[None, :] * z3_part_stride_d,
-            mask=x_part8_in[:, None] & d_in[None, :],
+            mask=x_part8_in[:, None] & q_in[None, :] & d_in[None, :],
             other=0.0,
         )
         total = tl.sum(z3_part_tile, axis=0)
         z3 = z3 + total
 
     # tail
-    tl.store(dQ_base + d * dQ_stride_d, scale * z3, mask=d_in)
+    tl.store(dQ + q * dQ_stride_q + d * dQ_stride_d, scale * z3, mask=q_in & d_in)
 
 
 @triton.jit
@@ -598,17 +599,17 @@ def run(Q, K, V, dO, *, k_scale=1.0, v_scale=1.0):
     )
 
     WIDE = max(
-        _reach((8, q, d), dQ_z3_part.stride(), (8, 1, 128)),
-        _reach((q, d), dQ.stride(), (1, 128)),
+        _reach((8, q, d), dQ_z3_part.stride(), (8, 2, 128)),
+        _reach((q, d), dQ.stride(), (2, 128)),
     ) >= 2**31
-    GRID = (q * triton.cdiv(d, 128),)
+    GRID = (triton.cdiv(q, 2) * triton.cdiv(d, 128),)
     attention_fp8_kv_gradient_scaled_dQ_merge[GRID](
         dQ_z3_part, dQ,
         d ** -0.5 * k_scale,
-        d, 8,
+        q, d, 8,
         *dQ_z3_part.stride(), *dQ.stride(),
-        BLOCK_D=128, BLOCK_X_PART8=8,
-        EVEN_D=d % 128 == 0, EVEN_X_PART8=True,
+        BLOCK_Q=2, BLOCK_D=128, BLOCK_X_PART8=8,
+        EVEN_Q=q % 2 == 0, EVEN_D=d % 128 == 0, EVEN_X_PART8=True,
         STEP_D=_step(d, dQ_z3_part.stride(), dQ.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

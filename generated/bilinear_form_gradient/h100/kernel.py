@@ -13,8 +13,8 @@ bilinear_form_gradient_dW:
   stream b
   group i
   group j
-  tile i = 64
-  tile j = 128
+  tile i = 32
+  tile j = 256
   tile b = 128
 bilinear_form_gradient_dy:
   stream i
@@ -310,19 +310,19 @@ def run(x, W, y, dO):
 
     WIDE = max(
         _reach((b,), dO.stride(), (128,)),
-        _reach((b, i), x.stride(), (128, 64)),
-        _reach((b, j), y.stride(), (128, 128)),
-        _reach((i, j), dW.stride(), (64, 128)),
+        _reach((b, i), x.stride(), (128, 32)),
+        _reach((b, j), y.stride(), (128, 256)),
+        _reach((i, j), dW.stride(), (32, 256)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(y, dW)
-    GRID = (triton.cdiv(i, 64) * triton.cdiv(j, 128),)
+    GRID = (triton.cdiv(i, 32) * triton.cdiv(j, 256),)
     bilinear_form_gradient_dW[GRID](
-        dO, x, TensorDescriptor.from_tensor(y, [128, 128]) if DESCRIPTORS else y,
-        TensorDescriptor.from_tensor(dW, [64, 128]) if DESCRIPTORS else dW,
+        dO, x, TensorDescriptor.from_tensor(y, [128, 256]) if DESCRIPTORS else y,
+        TensorDescriptor.from_tensor(dW, [32, 256]) if DESCRIPTORS else dW,
         i, j, b,
         *dO.stride(), *x.stride(), *y.stride(), *dW.stride(),
-        BLOCK_I=64, BLOCK_J=128, BLOCK_B=128,
-        EVEN_I=i % 64 == 0, EVEN_J=j % 128 == 0, EVEN_B=b % 128 == 0,
+        BLOCK_I=32, BLOCK_J=256, BLOCK_B=128,
+        EVEN_I=i % 32 == 0, EVEN_J=j % 256 == 0, EVEN_B=b % 128 == 0,
         STEP_I=_step(i, x.stride()), STEP_J=_step(j, y.stride(), dW.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,

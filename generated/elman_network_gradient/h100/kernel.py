@@ -8,8 +8,8 @@ elman_network_gradient:
   materialise total2 [t b k]
   materialise difference_2 [b t k]
   materialise difference [t b k]
-  materialise steps [d b t]
-  materialise dW_dW_part [t_part8 k d] in fp32
+  materialise steps [b t d]
+  materialise dW_dW_part [t_part16 k d] in fp32
 elman_network_gradient_O:
   stream t
   group b
@@ -32,23 +32,23 @@ elman_network_gradient_dX:
   group t
   group d
   tile b = 1
-  tile t = 64
+  tile t = 8
   tile d = 64
 elman_network_gradient_dW_parts:
   stream t
-  part t = 8
+  part t = 16
   group d
   group k
-  tile d = 64
+  tile d = 128
   tile k = 64
   tile t = 1
 elman_network_gradient_dW_merge:
-  merge t_part8
+  merge t_part16
   group d
   group k
   tile d = 4
-  tile k = 8
-  tile t_part8 = 8
+  tile k = 16
+  tile t_part16 = 16
 
 elman_network_gradient_O, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*d*t + b*d*k/g_b
@@ -76,15 +76,15 @@ elman_network_gradient_dX, in values and axis sizes (g: group, s: chunk, M: memo
   scale = d ** -0.5
 
 elman_network_gradient_dW_parts, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*d*k*t/g_k + 2*b*d*k*t/g_d + d*k*t_part8
+  H = b*d*k*t/g_k + 2*b*d*k*t/g_d + d*k*t_part16
   M = b*g_d*s_t + 2*b*g_k*s_t + g_d*g_k
-  bound = d*k*t_part8 + 2*sqrt(2)*b*d*k*t/sqrt(M)
+  bound = d*k*t_part16 + 2*sqrt(2)*b*d*k*t/sqrt(M)
   scale = d ** -0.5
 
 elman_network_gradient_dW_merge, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = d*k*t_part8 + d*k
-  M = g_d*g_k*s_t_part8 + g_d*g_k
-  bound = d*k*t_part8 + d*k
+  H = d*k*t_part16 + d*k
+  M = g_d*g_k*s_t_part16 + g_d*g_k
+  bound = d*k*t_part16 + d*k
 """
 
 import math
@@ -276,7 +276,7 @@ def elman_network_gradient_chosen_total2_difference_2_difference(
 def elman_network_gradient_steps(
     dO, difference_2, W, steps, scale, size_b, size_t, size_k, size_d, dO_stride_b, dO_stride_t,
     dO_stride_d, difference_2_stride_b, difference_2_stride_t, difference_2_stride_k, W_stride_d,
-    W_stride_k, steps_stride_d, steps_stride_b, steps_stride_t, BLOCK_B: tl.constexpr,
+    W_stride_k, steps_stride_b, steps_stride_t, steps_stride_d, BLOCK_B: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_B: tl.constexpr, EVEN_K: tl.constexpr,
     EVEN_D: tl.constexpr, STEP_D: tl.constexpr, STEP_K: tl.constexpr, WIDE: tl.constexpr,
 ):
@@ -286,6 +286,8 @@ def elman_network_gradient_steps(
     size_d = size_d // STEP_D * STEP_D
     dO_stride_b = dO_stride_b // STEP_D * STEP_D
     dO_stride_t = dO_stride_t // STEP_D * STEP_D
+    steps_stride_b = steps_stride_b // STEP_D * STEP_D
+    steps_stride_t = steps_stride_t // STEP_D * STEP_D
     size_k = size_k // STEP_K * STEP_K
     difference_2_stride_b = difference_2_stride_b // STEP_K * STEP_K
     difference_2_stride_t = difference_2_stride_t // STEP_K * STEP_K
@@ -340,16 +342,16 @@ def elman_network_gradient_steps(
         top = shifted
         steps_before_new = top
         tl.store(
-            steps + d[None, :] * steps_stride_d + b[:, None] * steps_stride_b + t * steps_stride_t,
+            steps + b[:, None] * steps_stride_b + t * steps_stride_t + d[None, :] * steps_stride_d,
             shifted,
-            mask=d_in[None, :] & b_in[:, None],
+            mask=b_in[:, None] & d_in[None, :],
         )
         steps_before = steps_before_new
 
 
 @triton.jit
 def elman_network_gradient_dX(
-    steps, total2, X, dX, scale, size_t, size_d, steps_stride_d, steps_stride_b, steps_stride_t,
+    steps, total2, X, dX, scale, size_t, size_d, steps_stride_b, steps_stride_t, steps_stride_d,
     total2_stride_t, total2_stride_b, total2_stride_k, X_stride_b, X_stride_t, X_stride_d,
     dX_stride_b, dX_stride_t, dX_stride_d, BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr,
     EVEN_T: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
@@ -358,6 +360,8 @@ def elman_network_gradient_dX(
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_d = size_d // STEP_D * STEP_D
+    steps_stride_b = steps_stride_b // STEP_D * STEP_D
+    steps_stride_t = steps_stride_t // STEP_D * STEP_D
     total2_stride_t = total2_stride_t // STEP_D * STEP_D
     total2_stride_b = total2_stride_b // STEP_D * STEP_D
     X_stride_b = X_stride_b // STEP_D * STEP_D
@@ -385,8 +389,8 @@ def elman_network_gradient_dX(
     dX_base = dX + b * dX_stride_b
     steps_t = tl.minimum(tl.maximum(size_t - 1 - t, 0), size_t - 1).to(INDEX)
     steps_tile = tl.load(
-        steps_base + d * steps_stride_d + steps_t * steps_stride_t,
-        mask=d_in & t_in,
+        steps_base + steps_t * steps_stride_t + d * steps_stride_d,
+        mask=t_in & d_in,
         other=0.0,
     )
     total2_tile = tl.load(
@@ -402,9 +406,9 @@ def elman_network_gradient_dX(
 
 @triton.jit
 def elman_network_gradient_dW_parts(
-    steps, difference, chosen, dW_part, scale, size_t_part8, size_d, size_k, size_t, size_b,
-    steps_stride_d, steps_stride_b, steps_stride_t, difference_stride_t, difference_stride_b,
-    difference_stride_k, chosen_stride_t, chosen_stride_d, chosen_stride_b, dW_part_stride_t_part8,
+    steps, difference, chosen, dW_part, scale, size_t_part16, size_d, size_k, size_t, size_b,
+    steps_stride_b, steps_stride_t, steps_stride_d, difference_stride_t, difference_stride_b,
+    difference_stride_k, chosen_stride_t, chosen_stride_d, chosen_stride_b, dW_part_stride_t_part16,
     dW_part_stride_k, dW_part_stride_d, BLOCK_D: tl.constexpr, BLOCK_K: tl.constexpr,
     BLOCK_B: tl.constexpr, EVEN_D: tl.constexpr, EVEN_K: tl.constexpr, EVEN_B: tl.constexpr,
     STEP_K: tl.constexpr, STEP_B: tl.constexpr, STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
@@ -414,13 +418,15 @@ def elman_network_gradient_dW_parts(
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_k = size_k // STEP_K * STEP_K
+    steps_stride_b = steps_stride_b // STEP_K * STEP_K
+    steps_stride_t = steps_stride_t // STEP_K * STEP_K
     difference_stride_t = difference_stride_t // STEP_K * STEP_K
     difference_stride_b = difference_stride_b // STEP_K * STEP_K
     size_b = size_b // STEP_B * STEP_B
     chosen_stride_t = chosen_stride_t // STEP_B * STEP_B
     chosen_stride_d = chosen_stride_d // STEP_B * STEP_B
     size_d = size_d // STEP_D * STEP_D
-    dW_part_stride_t_part8 = dW_part_stride_t_part8 // STEP_D * STEP_D
+    dW_part_stride_t_part16 = dW_part_stride_t_part16 // STEP_D * STEP_D
     dW_part_stride_k = dW_part_stride_k // STEP_D * STEP_D
 
     # this group's place
@@ -429,41 +435,24 @@ def elman_network_gradient_dW_parts(
     pid = pid // tl.cdiv(size_k, BLOCK_K)
     d_id = pid % tl.cdiv(size_d, BLOCK_D)
     pid = pid // tl.cdiv(size_d, BLOCK_D)
-    t_part8 = pid
-    k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
-    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+    t_part16 = pid
     d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
     b = tl.arange(0, BLOCK_B).to(INDEX)
     b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
+    k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
+    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # where its tensors start
-    dW_part_base = dW_part + t_part8 * dW_part_stride_t_part8
+    dW_part_base = dW_part + t_part16 * dW_part_stride_t_part16
 
     # stream t
-    dW = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
-    t_share = tl.cdiv(size_t, size_t_part8)
-    t_first = t_part8 * t_share
+    dW = tl.zeros([BLOCK_D, BLOCK_K], tl.float32)
+    t_share = tl.cdiv(size_t, size_t_part16)
+    t_first = t_part16 * t_share
     t_end = tl.minimum(t_first + t_share, size_t)
     for t_start in tl.range(t_first, t_end):
         t = tl.cast(t_start, INDEX)
-        steps_t = tl.minimum(tl.maximum(size_t - 1 - t, 0), size_t - 1).to(INDEX)
-        steps_tile = tl.load(
-            steps
-            + k[:, None] * steps_stride_d
-            + b[None, :] * steps_stride_b
-            + steps_t * steps_stride_t,
-            mask=k_in[:, None] & b_in[None, :],
-            other=0.0,
-        )
-        difference_tile = tl.load(
-            difference
-            + t * difference_stride_t
-            + b[None, :] * difference_stride_b
-            + k[:, None] * difference_stride_k,
-            mask=b_in[None, :] & k_in[:, None],
-            other=0.0,
-        )
         if DESCRIPTORS:
             chosen_tile = tl.reshape(chosen.load([t, d_id * BLOCK_D, 0]), [BLOCK_D, BLOCK_B])
         else:
@@ -475,12 +464,29 @@ def elman_network_gradient_dW_parts(
                 mask=d_in[:, None] & b_in[None, :],
                 other=0.0,
             )
+        steps_t = tl.minimum(tl.maximum(size_t - 1 - t, 0), size_t - 1).to(INDEX)
+        steps_tile = tl.load(
+            steps
+            + b[:, None] * steps_stride_b
+            + steps_t * steps_stride_t
+            + k[None, :] * steps_stride_d,
+            mask=b_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+        difference_tile = tl.load(
+            difference
+            + t * difference_stride_t
+            + b[:, None] * difference_stride_b
+            + k[None, :] * difference_stride_k,
+            mask=b_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
         dW_2 = (
             tl.dot(
+                chosen_tile,
                 (steps_tile.to(tl.float32) * difference_tile.to(tl.float32)).to(
                     steps.dtype.element_ty,
                 ),
-                tl.trans(chosen_tile),
                 input_precision='ieee',
             )
             * scale
@@ -489,24 +495,24 @@ def elman_network_gradient_dW_parts(
 
     # tail
     tl.store(
-        dW_part_base + k[:, None] * dW_part_stride_k + d[None, :] * dW_part_stride_d,
+        dW_part_base + k[None, :] * dW_part_stride_k + d[:, None] * dW_part_stride_d,
         dW,
-        mask=k_in[:, None] & d_in[None, :],
+        mask=k_in[None, :] & d_in[:, None],
     )
 
 
 @triton.jit
 def elman_network_gradient_dW_merge(
-    dW_part, dW, size_d, size_k, size_t_part8, dW_part_stride_t_part8, dW_part_stride_k,
+    dW_part, dW, size_d, size_k, size_t_part16, dW_part_stride_t_part16, dW_part_stride_k,
     dW_part_stride_d, dW_stride_d, dW_stride_k, BLOCK_D: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_T_PART8: tl.constexpr, EVEN_D: tl.constexpr, EVEN_K: tl.constexpr,
-    EVEN_T_PART8: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_T_PART16: tl.constexpr, EVEN_D: tl.constexpr, EVEN_K: tl.constexpr,
+    EVEN_T_PART16: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_d = size_d // STEP_D * STEP_D
-    dW_part_stride_t_part8 = dW_part_stride_t_part8 // STEP_D * STEP_D
+    dW_part_stride_t_part16 = dW_part_stride_t_part16 // STEP_D * STEP_D
     dW_part_stride_k = dW_part_stride_k // STEP_D * STEP_D
 
     # this group's place
@@ -519,21 +525,21 @@ def elman_network_gradient_dW_merge(
     d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
-    # stream t_part8
+    # stream t_part16
     dW_acc = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
-    for t_part8_start in tl.range(0, size_t_part8, BLOCK_T_PART8):
-        t_part8 = t_part8_start + tl.arange(0, BLOCK_T_PART8).to(INDEX)
-        t_part8_in = (
-            tl.full([BLOCK_T_PART8], True, tl.int1)
-            if EVEN_T_PART8
-            else (t_part8 < size_t_part8)
+    for t_part16_start in tl.range(0, size_t_part16, BLOCK_T_PART16):
+        t_part16 = t_part16_start + tl.arange(0, BLOCK_T_PART16).to(INDEX)
+        t_part16_in = (
+            tl.full([BLOCK_T_PART16], True, tl.int1)
+            if EVEN_T_PART16
+            else (t_part16 < size_t_part16)
         )
         dW_part_tile = tl.load(
             dW_part
-            + t_part8[:, None, None] * dW_part_stride_t_part8
+            + t_part16[:, None, None] * dW_part_stride_t_part16
             + k[None, :, None] * dW_part_stride_k
             + d[None, None, :] * dW_part_stride_d,
-            mask=t_part8_in[:, None, None] & k_in[None, :, None] & d_in[None, None, :],
+            mask=t_part16_in[:, None, None] & k_in[None, :, None] & d_in[None, None, :],
             other=0.0,
         )
         total = tl.sum(dW_part_tile, axis=0)
@@ -589,9 +595,9 @@ def run(X, W, dO):
     total2 = torch.empty((t, b, k), dtype=torch.bfloat16, device=X.device)
     difference_2 = torch.empty((b, t, k), dtype=torch.bfloat16, device=X.device)
     difference = torch.empty((t, b, k), dtype=torch.bfloat16, device=X.device)
-    steps = torch.empty((k, b, t), dtype=torch.bfloat16, device=X.device)
+    steps = torch.empty((b, t, k), dtype=torch.bfloat16, device=X.device)
     dX = torch.empty((b, t, k), dtype=torch.bfloat16, device=X.device)
-    dW_dW_part = torch.empty((8, k, k), dtype=torch.float32, device=X.device)
+    dW_dW_part = torch.empty((16, k, k), dtype=torch.float32, device=X.device)
     dW = torch.empty((k, k), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
@@ -645,7 +651,7 @@ def run(X, W, dO):
         _reach((b, t, k), dO.stride(), (16, 1, 256)),
         _reach((b, t, k), difference_2.stride(), (16, 1, 256)),
         _reach((k, k), W.stride(), (256, 256)),
-        _reach((k, b, t), steps.stride(), (256, 16, 1)),
+        _reach((b, t, k), steps.stride(), (16, 1, 256)),
     ) >= 2**31
     GRID = (triton.cdiv(b, 16),)
     elman_network_gradient_steps[GRID](
@@ -655,64 +661,65 @@ def run(X, W, dO):
         *dO.stride(), *difference_2.stride(), *W.stride(), *steps.stride(),
         BLOCK_B=16, BLOCK_K=256, BLOCK_D=256,
         EVEN_B=b % 16 == 0, EVEN_K=k == 256, EVEN_D=k == 256,
-        STEP_D=_step(k, dO.stride()), STEP_K=_step(k, difference_2.stride(), W.stride()),
+        STEP_D=_step(k, dO.stride(), steps.stride()),
+        STEP_K=_step(k, difference_2.stride(), W.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((k, b, t), steps.stride(), (64, 1, 64)),
-        _reach((t, b, k), total2.stride(), (64, 1, 1)),
-        _reach((b, t, k), X.stride(), (1, 64, 64)),
-        _reach((b, t, k), dX.stride(), (1, 64, 64)),
+        _reach((b, t, k), steps.stride(), (1, 8, 64)),
+        _reach((t, b, k), total2.stride(), (8, 1, 1)),
+        _reach((b, t, k), X.stride(), (1, 8, 64)),
+        _reach((b, t, k), dX.stride(), (1, 8, 64)),
     ) >= 2**31
-    GRID = (b * triton.cdiv(t, 64) * triton.cdiv(k, 64),)
+    GRID = (b * triton.cdiv(t, 8) * triton.cdiv(k, 64),)
     elman_network_gradient_dX[GRID](
         steps, total2, X, dX,
         k ** -0.5,
         t, k,
         *steps.stride(), *total2.stride(), *X.stride(), *dX.stride(),
-        BLOCK_T=64, BLOCK_D=64,
-        EVEN_T=t % 64 == 0, EVEN_D=k % 64 == 0,
-        STEP_D=_step(k, total2.stride(), X.stride(), dX.stride()),
+        BLOCK_T=8, BLOCK_D=64,
+        EVEN_T=t % 8 == 0, EVEN_D=k % 64 == 0,
+        STEP_D=_step(k, steps.stride(), total2.stride(), X.stride(), dX.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((k, b, t), steps.stride(), (64, 64, 1)),
+        _reach((b, t, k), steps.stride(), (64, 1, 128)),
         _reach((t, b, k), difference.stride(), (1, 64, 64)),
-        _reach((t, k, b), chosen.stride(), (1, 64, 64)),
-        _reach((8, k, k), dW_dW_part.stride(), (1, 64, 64)),
+        _reach((t, k, b), chosen.stride(), (1, 128, 64)),
+        _reach((16, k, k), dW_dW_part.stride(), (1, 64, 128)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(chosen)
-    GRID = (8 * triton.cdiv(k, 64) * triton.cdiv(k, 64),)
+    GRID = (16 * triton.cdiv(k, 128) * triton.cdiv(k, 64),)
     elman_network_gradient_dW_parts[GRID](
         steps, difference,
-        TensorDescriptor.from_tensor(chosen, [1, 64, 64]) if DESCRIPTORS else chosen, dW_dW_part,
+        TensorDescriptor.from_tensor(chosen, [1, 128, 64]) if DESCRIPTORS else chosen, dW_dW_part,
         k ** -0.5,
-        8, k, k, t, b,
+        16, k, k, t, b,
         *steps.stride(), *difference.stride(), *chosen.stride(), *dW_dW_part.stride(),
-        BLOCK_D=64, BLOCK_K=64, BLOCK_B=64,
-        EVEN_D=k % 64 == 0, EVEN_K=k % 64 == 0, EVEN_B=b == 64,
-        STEP_K=_step(k, difference.stride()), STEP_B=_step(b, chosen.stride()),
+        BLOCK_D=128, BLOCK_K=64, BLOCK_B=64,
+        EVEN_D=k % 128 == 0, EVEN_K=k % 64 == 0, EVEN_B=b == 64,
+        STEP_K=_step(k, steps.stride(), difference.stride()), STEP_B=_step(b, chosen.stride()),
         STEP_D=_step(k, dW_dW_part.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((8, k, k), dW_dW_part.stride(), (8, 8, 4)),
-        _reach((k, k), dW.stride(), (4, 8)),
+        _reach((16, k, k), dW_dW_part.stride(), (16, 16, 4)),
+        _reach((k, k), dW.stride(), (4, 16)),
     ) >= 2**31
-    GRID = (triton.cdiv(k, 4) * triton.cdiv(k, 8),)
+    GRID = (triton.cdiv(k, 4) * triton.cdiv(k, 16),)
     elman_network_gradient_dW_merge[GRID](
         dW_dW_part, dW,
-        k, k, 8,
+        k, k, 16,
         *dW_dW_part.stride(), *dW.stride(),
-        BLOCK_D=4, BLOCK_K=8, BLOCK_T_PART8=8,
-        EVEN_D=k % 4 == 0, EVEN_K=k % 8 == 0, EVEN_T_PART8=True,
+        BLOCK_D=4, BLOCK_K=16, BLOCK_T_PART16=16,
+        EVEN_D=k % 4 == 0, EVEN_K=k % 16 == 0, EVEN_T_PART16=True,
         STEP_D=_step(k, dW_dW_part.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

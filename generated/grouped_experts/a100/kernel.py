@@ -26,7 +26,7 @@ grouped_experts_Y:
 grouped_experts:
   group t
   group n
-  tile t = 2
+  tile t = 4
   tile n = 256
 
 grouped_experts_H, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -334,19 +334,19 @@ def run(X, I, E, U, W, G, B, P):
     )
 
     WIDE = max(
-        _reach((t, k), G.stride(), (2, 2)),
+        _reach((t, k), G.stride(), (4, 2)),
         _reach((b, s, n), Y.stride(), (1, 1, 256)),
-        _reach((t, k), B.stride(), (2, 2)),
-        _reach((t, k), P.stride(), (2, 2)),
-        _reach((t, n), O.stride(), (2, 256)),
+        _reach((t, k), B.stride(), (4, 2)),
+        _reach((t, k), P.stride(), (4, 2)),
+        _reach((t, n), O.stride(), (4, 256)),
     ) >= 2**31
-    GRID = (triton.cdiv(t, 2) * triton.cdiv(n, 256),)
+    GRID = (triton.cdiv(t, 4) * triton.cdiv(n, 256),)
     grouped_experts[GRID](
         G, Y, B, P, O,
         t, n, k, b, s,
         *G.stride(), *Y.stride(), *B.stride(), *P.stride(), *O.stride(),
-        BLOCK_T=2, BLOCK_N=256, BLOCK_K=2,
-        EVEN_T=t % 2 == 0, EVEN_N=n % 256 == 0, EVEN_K=k == 2,
+        BLOCK_T=4, BLOCK_N=256, BLOCK_K=2,
+        EVEN_T=t % 4 == 0, EVEN_N=n % 256 == 0, EVEN_K=k == 2,
         STEP_N=_step(n, Y.stride(), O.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

@@ -9,11 +9,11 @@ grouped_experts_gradient:
       and in the most parts
   bound the search: after the work of 9,500 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 10,729 settings, no other orders, points or terms were
+  bound the search: after the work of 10,700 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 12,102 settings, no other orders, points or terms were
+  bound the search: after the work of 12,073 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 13,356 settings, no other orders, points or terms were
+  bound the search: after the work of 13,333 settings, no other orders, points or terms were
       tried
   refactor total: sum(where(minimum(maximum(P, 0), s - 1) == index(s), where(minimum(maximum(B,
       0), b - 1) == index(b), dO * G, 0), 0), over t k) = sum(where(places(s b), dO * G, 0),
@@ -68,13 +68,13 @@ grouped_experts_gradient:
 grouped_experts_gradient_total:
   stream b_s_other
   group b_s
-  tile b_s = 8
+  tile b_s = 4
   tile b_s_other = 2048
 grouped_experts_gradient_quotient_rest_smaller:
   stream b_s
   group b_s_in_order
-  tile b_s_in_order = 16
-  tile b_s = 1024
+  tile b_s_in_order = 4
+  tile b_s = 2048
 grouped_experts_gradient_X_U_scaled:
   stream m
   group b
@@ -87,11 +87,11 @@ grouped_experts_gradient_X_U_scaled:
 grouped_experts_gradient_total_2:
   stream t_k_other
   group t_k
-  tile t_k = 8
-  tile t_k_other = 2048
+  tile t_k = 4
+  tile t_k_other = 4096
 grouped_experts_gradient_quotient_rest_smaller_smaller_2:
   group t_k_in_order
-  tile t_k_in_order = 4
+  tile t_k_in_order = 2
 grouped_experts_gradient_chosen_chosen_2:
   group s
   group b
@@ -145,8 +145,8 @@ grouped_experts_gradient_dU:
   group m
   group f
   tile e = 1
-  tile m = 8
-  tile f = 64
+  tile m = 4
+  tile f = 128
   tile b_in_order = 8
 grouped_experts_gradient_total_9_smaller_5:
   group b_in_order2
@@ -167,8 +167,8 @@ grouped_experts_gradient_dW:
   group f
   group n
   tile e = 1
-  tile f = 8
-  tile n = 64
+  tile f = 4
+  tile n = 128
   tile b_in_order2 = 8
 grouped_experts_gradient_Y:
   stream f
@@ -2356,33 +2356,33 @@ def run(X, I, E, U, W, G, B, P, dO):
     dX = torch.empty((t, m), dtype=torch.bfloat16, device=X.device)
     dG = torch.empty((t, k), dtype=torch.bfloat16, device=X.device)
 
-    WIDE = max(_reach((b, s), I.stride(), (1, 1)), _reach((b * s,), total.stride(), (8,))) >= 2**31
-    GRID = (triton.cdiv(b * s, 8),)
+    WIDE = max(_reach((b, s), I.stride(), (1, 1)), _reach((b * s,), total.stride(), (4,))) >= 2**31
+    GRID = (triton.cdiv(b * s, 4),)
     grouped_experts_gradient_total[GRID](
         I, total,
         b * s, b * s, s, t, b,
         *I.stride(), *total.stride(),
-        BLOCK_B_S=8, BLOCK_B_S_OTHER=2048,
-        EVEN_B_S=b * s % 8 == 0, EVEN_B_S_OTHER=b * s % 2048 == 0,
+        BLOCK_B_S=4, BLOCK_B_S_OTHER=2048,
+        EVEN_B_S=b * s % 4 == 0, EVEN_B_S_OTHER=b * s % 2048 == 0,
         STEP_B_S=_step(b * s, total.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b * s,), total.stride(), (1024,)),
+        _reach((b * s,), total.stride(), (2048,)),
         _reach((b, s), I.stride(), (1, 1)),
-        _reach((b * s,), quotient.stride(), (16,)),
-        _reach((b * s,), rest.stride(), (16,)),
-        _reach((b * s,), smaller.stride(), (16,)),
+        _reach((b * s,), quotient.stride(), (4,)),
+        _reach((b * s,), rest.stride(), (4,)),
+        _reach((b * s,), smaller.stride(), (4,)),
     ) >= 2**31
-    GRID = (triton.cdiv(b * s, 16),)
+    GRID = (triton.cdiv(b * s, 4),)
     grouped_experts_gradient_quotient_rest_smaller[GRID](
         total, I, quotient, rest, smaller,
         b * s, b * s, s, t, b,
         *total.stride(), *I.stride(), *quotient.stride(), *rest.stride(), *smaller.stride(),
-        BLOCK_B_S_IN_ORDER=16, BLOCK_B_S=1024,
-        EVEN_B_S_IN_ORDER=b * s % 16 == 0, EVEN_B_S=b * s % 1024 == 0,
+        BLOCK_B_S_IN_ORDER=4, BLOCK_B_S=2048,
+        EVEN_B_S_IN_ORDER=b * s % 4 == 0, EVEN_B_S=b * s % 2048 == 0,
         STEP_B_S=_step(b * s, total.stride()),
         STEP_B_S_IN_ORDER=_step(b * s, quotient.stride(), rest.stride(), smaller.stride()),
         WIDE=WIDE,
@@ -2412,15 +2412,15 @@ def run(X, I, E, U, W, G, B, P, dO):
     WIDE = max(
         _reach((t, k), P.stride(), (1, 1)),
         _reach((t, k), B.stride(), (1, 1)),
-        _reach((t * k,), total_3.stride(), (8,)),
+        _reach((t * k,), total_3.stride(), (4,)),
     ) >= 2**31
-    GRID = (triton.cdiv(t * k, 8),)
+    GRID = (triton.cdiv(t * k, 4),)
     grouped_experts_gradient_total_2[GRID](
         P, B, total_3,
         t * k, t * k, k, s, b, t,
         *P.stride(), *B.stride(), *total_3.stride(),
-        BLOCK_T_K=8, BLOCK_T_K_OTHER=2048,
-        EVEN_T_K=t * k % 8 == 0, EVEN_T_K_OTHER=t * k % 2048 == 0,
+        BLOCK_T_K=4, BLOCK_T_K_OTHER=4096,
+        EVEN_T_K=t * k % 4 == 0, EVEN_T_K_OTHER=t * k % 4096 == 0,
         STEP_T_K=_step(t * k, total_3.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
@@ -2430,19 +2430,19 @@ def run(X, I, E, U, W, G, B, P, dO):
         _reach((t * k,), total_3.stride(), (8192,)),
         _reach((t, k), P.stride(), (1, 1)),
         _reach((t, k), B.stride(), (1, 1)),
-        _reach((t * k,), quotient_2.stride(), (4,)),
-        _reach((t * k,), rest_2.stride(), (4,)),
-        _reach((t * k,), smaller_2.stride(), (4,)),
-        _reach((t * k,), smaller_3.stride(), (4,)),
+        _reach((t * k,), quotient_2.stride(), (2,)),
+        _reach((t * k,), rest_2.stride(), (2,)),
+        _reach((t * k,), smaller_2.stride(), (2,)),
+        _reach((t * k,), smaller_3.stride(), (2,)),
     ) >= 2**31
-    GRID = (triton.cdiv(t * k, 4),)
+    GRID = (triton.cdiv(t * k, 2),)
     grouped_experts_gradient_quotient_rest_smaller_smaller_2[GRID](
         total_3, P, B, quotient_2, rest_2, smaller_2, smaller_3,
         t * k, t * k, k, s, b, t,
         *total_3.stride(), *P.stride(), *B.stride(), *quotient_2.stride(), *rest_2.stride(),
         *smaller_2.stride(), *smaller_3.stride(),
-        BLOCK_T_K_IN_ORDER=4, BLOCK_T_K=8192,
-        EVEN_T_K_IN_ORDER=t * k % 4 == 0, EVEN_T_K=t * k == 8192,
+        BLOCK_T_K_IN_ORDER=2, BLOCK_T_K=8192,
+        EVEN_T_K_IN_ORDER=t * k % 2 == 0, EVEN_T_K=t * k == 8192,
         STEP_T_K=_step(t * k, total_3.stride()),
         STEP_T_K_IN_ORDER=_step(t * k, quotient_2.stride(), rest_2.stride(),
         smaller_2.stride(), smaller_3.stride()),
@@ -2598,17 +2598,17 @@ def run(X, I, E, U, W, G, B, P, dO):
     WIDE = max(
         _reach((e,), chosen_3.stride(), (1,)),
         _reach((e,), chosen_4.stride(), (1,)),
-        _reach((b, f, m), total5.stride(), (1, 64, 8)),
+        _reach((b, f, m), total5.stride(), (1, 128, 4)),
         _reach((b,), total_7.stride(), (8,)),
-        _reach((e, m, f), dU.stride(), (1, 8, 64)),
+        _reach((e, m, f), dU.stride(), (1, 4, 128)),
     ) >= 2**31
-    GRID = (e * triton.cdiv(m, 8) * triton.cdiv(f, 64),)
+    GRID = (e * triton.cdiv(m, 4) * triton.cdiv(f, 128),)
     grouped_experts_gradient_dU[GRID](
         chosen_3, chosen_4, total5, total_7, dU,
         m, f, b,
         *chosen_3.stride(), *chosen_4.stride(), *total5.stride(), *total_7.stride(), *dU.stride(),
-        BLOCK_M=8, BLOCK_F=64, BLOCK_B_IN_ORDER=8,
-        EVEN_M=m % 8 == 0, EVEN_F=f % 64 == 0,
+        BLOCK_M=4, BLOCK_F=128, BLOCK_B_IN_ORDER=8,
+        EVEN_M=m % 4 == 0, EVEN_F=f % 128 == 0,
         STEP_M=_step(m, total5.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
@@ -2669,17 +2669,17 @@ def run(X, I, E, U, W, G, B, P, dO):
     WIDE = max(
         _reach((e,), chosen_5.stride(), (1,)),
         _reach((e,), chosen_6.stride(), (1,)),
-        _reach((b, n, f), total7.stride(), (1, 64, 8)),
+        _reach((b, n, f), total7.stride(), (1, 128, 4)),
         _reach((b,), total_9.stride(), (8,)),
-        _reach((e, f, n), dW.stride(), (1, 8, 64)),
+        _reach((e, f, n), dW.stride(), (1, 4, 128)),
     ) >= 2**31
-    GRID = (e * triton.cdiv(f, 8) * triton.cdiv(n, 64),)
+    GRID = (e * triton.cdiv(f, 4) * triton.cdiv(n, 128),)
     grouped_experts_gradient_dW[GRID](
         chosen_5, chosen_6, total7, total_9, dW,
         f, n, b,
         *chosen_5.stride(), *chosen_6.stride(), *total7.stride(), *total_9.stride(), *dW.stride(),
-        BLOCK_F=8, BLOCK_N=64, BLOCK_B_IN_ORDER2=8,
-        EVEN_F=f % 8 == 0, EVEN_N=n % 64 == 0,
+        BLOCK_F=4, BLOCK_N=128, BLOCK_B_IN_ORDER2=8,
+        EVEN_F=f % 4 == 0, EVEN_N=n % 128 == 0,
         STEP_F=_step(f, total7.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

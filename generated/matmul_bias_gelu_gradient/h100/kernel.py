@@ -11,6 +11,11 @@ matmul_bias_gelu_gradient_shifted:
   tile a = 256
   tile c = 128
   tile b = 64
+matmul_bias_gelu_gradient_dB:
+  stream a
+  group c
+  tile c = 16
+  tile a = 1024
 matmul_bias_gelu_gradient_dX:
   stream c
   group a
@@ -25,16 +30,16 @@ matmul_bias_gelu_gradient_dW:
   tile b = 128
   tile c = 256
   tile a = 64
-matmul_bias_gelu_gradient_dB:
-  stream a
-  group c
-  tile c = 16
-  tile a = 1024
 
 matmul_bias_gelu_gradient_shifted, in values and axis sizes (g: group, s: chunk, M: memory):
   H = a*b*c/g_c + a*b*c/g_a + 2*a*c + a*c/g_a
   M = 2*g_a*g_c + g_a*s_b + g_c*s_b + g_c
   bound = 2*a*c + a*b*c/M + 2*sqrt(2)*a*sqrt(b)*c*sqrt(b + 1)/sqrt(M)
+
+matmul_bias_gelu_gradient_dB, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = a*c + c
+  M = g_c*s_a + g_c
+  bound = a*c + c
 
 matmul_bias_gelu_gradient_dX, in values and axis sizes (g: group, s: chunk, M: memory):
   H = a*b*c/g_b + a*b*c/g_a + a*b
@@ -45,11 +50,6 @@ matmul_bias_gelu_gradient_dW, in values and axis sizes (g: group, s: chunk, M: m
   H = a*b*c/g_c + a*b*c/g_b + b*c
   M = g_b*g_c + g_b*s_a + g_c*s_a
   bound = b*c + 2*a*b*c/sqrt(M)
-
-matmul_bias_gelu_gradient_dB, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = a*c + c
-  M = g_c*s_a + g_c
-  bound = a*c + c
 """
 
 import math
@@ -157,6 +157,41 @@ def matmul_bias_gelu_gradient_shifted(
                 shifted_tile,
                 mask=a_in[:, None] & c_in[None, :],
             )
+
+
+@triton.jit
+def matmul_bias_gelu_gradient_dB(
+    shifted, dB, size_c, size_a, shifted_stride_a, shifted_stride_c, dB_stride_c,
+    BLOCK_C: tl.constexpr, BLOCK_A: tl.constexpr, EVEN_C: tl.constexpr, EVEN_A: tl.constexpr,
+    STEP_C: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_c = size_c // STEP_C * STEP_C
+    shifted_stride_a = shifted_stride_a // STEP_C * STEP_C
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    c_id = pid
+    c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)
+    c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
+
+    # stream a
+    dB_acc = tl.zeros([BLOCK_C], tl.float32)
+    for a_start in tl.range(0, size_a, BLOCK_A):
+        a = a_start + tl.arange(0, BLOCK_A).to(INDEX)
+        a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
+        shifted_tile = tl.load(
+            shifted + a[:, None] * shifted_stride_a + c[None, :] * shifted_stride_c,
+            mask=a_in[:, None] & c_in[None, :],
+            other=0.0,
+        )
+        dB_2 = tl.sum(shifted_tile.to(tl.float32), axis=0)
+        dB_acc = dB_acc + dB_2
+
+    # tail
+    tl.store(dB + c * dB_stride_c, dB_acc, mask=c_in)
 
 
 @triton.jit
@@ -297,41 +332,6 @@ def matmul_bias_gelu_gradient_dW(
             )
 
 
-@triton.jit
-def matmul_bias_gelu_gradient_dB(
-    shifted, dB, size_c, size_a, shifted_stride_a, shifted_stride_c, dB_stride_c,
-    BLOCK_C: tl.constexpr, BLOCK_A: tl.constexpr, EVEN_C: tl.constexpr, EVEN_A: tl.constexpr,
-    STEP_C: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_c = size_c // STEP_C * STEP_C
-    shifted_stride_a = shifted_stride_a // STEP_C * STEP_C
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    c_id = pid
-    c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)
-    c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
-
-    # stream a
-    dB_acc = tl.zeros([BLOCK_C], tl.float32)
-    for a_start in tl.range(0, size_a, BLOCK_A):
-        a = a_start + tl.arange(0, BLOCK_A).to(INDEX)
-        a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
-        shifted_tile = tl.load(
-            shifted + a[:, None] * shifted_stride_a + c[None, :] * shifted_stride_c,
-            mask=a_in[:, None] & c_in[None, :],
-            other=0.0,
-        )
-        dB_2 = tl.sum(shifted_tile.to(tl.float32), axis=0)
-        dB_acc = dB_acc + dB_2
-
-    # tail
-    tl.store(dB + c * dB_stride_c, dB_acc, mask=c_in)
-
-
 def _reach(sizes, strides, tiles):
     """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
     padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
@@ -369,9 +369,9 @@ def run(X, W, B, dO):
     if dO.shape != (a, c):
         raise ValueError(f"dO is {tuple(dO.shape)}, not {(a, c)}")
     shifted = torch.empty((a, c), dtype=torch.bfloat16, device=X.device)
+    dB = torch.empty((c,), dtype=torch.bfloat16, device=X.device)
     dX = torch.empty((a, b), dtype=torch.bfloat16, device=X.device)
     dW = torch.empty((b, c), dtype=torch.bfloat16, device=X.device)
-    dB = torch.empty((c,), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
         _reach((a, b), X.stride(), (256, 64)),
@@ -395,6 +395,22 @@ def run(X, W, B, dO):
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
         num_warps=8, num_stages=2,
+    )
+
+    WIDE = max(
+        _reach((a, c), shifted.stride(), (1024, 16)),
+        _reach((c,), dB.stride(), (16,)),
+    ) >= 2**31
+    GRID = (triton.cdiv(c, 16),)
+    matmul_bias_gelu_gradient_dB[GRID](
+        shifted, dB,
+        c, a,
+        *shifted.stride(), *dB.stride(),
+        BLOCK_C=16, BLOCK_A=1024,
+        EVEN_C=c % 16 == 0, EVEN_A=a % 1024 == 0,
+        STEP_C=_step(c, shifted.stride(), dB.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(
@@ -435,22 +451,6 @@ def run(X, W, B, dO):
         EVEN_B=b % 128 == 0, EVEN_C=c % 256 == 0, EVEN_A=a % 64 == 0,
         STEP_C=_step(c, shifted.stride(), dW.stride()), STEP_B=_step(b, X.stride()),
         DESCRIPTORS=DESCRIPTORS,
-        WIDE=WIDE,
-        num_warps=8, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((a, c), shifted.stride(), (1024, 16)),
-        _reach((c,), dB.stride(), (16,)),
-    ) >= 2**31
-    GRID = (triton.cdiv(c, 16),)
-    matmul_bias_gelu_gradient_dB[GRID](
-        shifted, dB,
-        c, a,
-        *shifted.stride(), *dB.stride(),
-        BLOCK_C=16, BLOCK_A=1024,
-        EVEN_C=c % 16 == 0, EVEN_A=a % 1024 == 0,
-        STEP_C=_step(c, shifted.stride(), dB.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )

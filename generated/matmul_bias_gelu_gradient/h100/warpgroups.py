@@ -551,9 +551,9 @@ def run(X, W, B, dO):
     if dO.shape != (a, c):
         raise ValueError(f"dO is {tuple(dO.shape)}, not {(a, c)}")
     shifted = torch.empty((a, c), dtype=torch.bfloat16, device=X.device)
+    dB = torch.empty((c,), dtype=torch.bfloat16, device=X.device)
     dX = torch.empty((a, b), dtype=torch.bfloat16, device=X.device)
     dW = torch.empty((b, c), dtype=torch.bfloat16, device=X.device)
-    dB = torch.empty((c,), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
         _reach((a, b), X.stride(), (64, 64)),
@@ -574,6 +574,22 @@ def run(X, W, B, dO):
         STEP_B=_step(b, X.stride()),
         STEP_C=_step(c, W.stride(), dO.stride(), B.stride(), shifted.stride()),
         num_warps=4,
+    )
+
+    WIDE = max(
+        _reach((a, c), shifted.stride(), (1024, 16)),
+        _reach((c,), dB.stride(), (16,)),
+    ) >= 2**31
+    GRID = (triton.cdiv(c, 16),)
+    matmul_bias_gelu_gradient_dB[GRID](
+        shifted, dB,
+        c, a,
+        *shifted.stride(), *dB.stride(),
+        BLOCK_C=16, BLOCK_A=1024,
+        EVEN_C=c % 16 == 0, EVEN_A=a % 1024 == 0,
+        STEP_C=_step(c, shifted.stride(), dB.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(
@@ -606,21 +622,5 @@ def run(X, W, B, dO):
         BLOCK_B=64, BLOCK_C=256, BLOCK_A=64,
         STEP_C=_step(c, shifted.stride(), dW.stride()), STEP_B=_step(b, X.stride()),
         num_warps=4,
-    )
-
-    WIDE = max(
-        _reach((a, c), shifted.stride(), (1024, 16)),
-        _reach((c,), dB.stride(), (16,)),
-    ) >= 2**31
-    GRID = (triton.cdiv(c, 16),)
-    matmul_bias_gelu_gradient_dB[GRID](
-        shifted, dB,
-        c, a,
-        *shifted.stride(), *dB.stride(),
-        BLOCK_C=16, BLOCK_A=1024,
-        EVEN_C=c % 16 == 0, EVEN_A=a % 1024 == 0,
-        STEP_C=_step(c, shifted.stride(), dB.stride()),
-        WIDE=WIDE,
-        num_warps=8, num_stages=3,
     )
     return dX, dW, dB

@@ -18,7 +18,7 @@ matmul_w4a16_gradient_merge:
   group b
   tile g = 1
   tile a = 1
-  tile b = 32
+  tile b = 64
   tile c_part16 = 16
 
 matmul_w4a16_gradient_parts, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -247,16 +247,16 @@ def run(X, W, scale, dO):
     )
 
     WIDE = max(
-        _reach((16, a, g, b), dX_dX_part.stride(), (16, 1, 1, 32)),
-        _reach((a, g, b), dX.stride(), (1, 1, 32)),
+        _reach((16, a, g, b), dX_dX_part.stride(), (16, 1, 1, 64)),
+        _reach((a, g, b), dX.stride(), (1, 1, 64)),
     ) >= 2**31
-    GRID = (g * a * triton.cdiv(b, 32),)
+    GRID = (g * a * triton.cdiv(b, 64),)
     matmul_w4a16_gradient_merge[GRID](
         dX_dX_part, dX,
         a, b, 16,
         *dX_dX_part.stride(), *dX.stride(),
-        BLOCK_B=32, BLOCK_C_PART16=16,
-        EVEN_B=b % 32 == 0, EVEN_C_PART16=True,
+        BLOCK_B=64, BLOCK_C_PART16=16,
+        EVEN_B=b % 64 == 0, EVEN_C_PART16=True,
         STEP_B=_step(b, dX_dX_part.stride(), dX.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

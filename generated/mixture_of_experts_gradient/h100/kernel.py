@@ -9,7 +9,7 @@ mixture_of_experts_gradient:
       and in the most parts
   bound the search: after the work of 9,500 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 10,934 settings, no other orders, points or terms were
+  bound the search: after the work of 10,939 settings, no other orders, points or terms were
       tried
   refactor total: sum(where(minimum(maximum(P, 0), s - 1) == index(s), where(minimum(maximum(E,
       0), e - 1) == index(e), dO * G, 0), 0), over t k) = sum(where(places(s e), dO * G, 0),
@@ -44,13 +44,13 @@ mixture_of_experts_gradient:
 mixture_of_experts_gradient_total:
   stream e_s_other
   group e_s
-  tile e_s = 8
+  tile e_s = 4
   tile e_s_other = 2048
 mixture_of_experts_gradient_quotient_rest_smaller:
   stream e_s
   group e_s_in_order
-  tile e_s_in_order = 16
-  tile e_s = 1024
+  tile e_s_in_order = 4
+  tile e_s = 2048
 mixture_of_experts_gradient_X_U_scaled:
   stream m
   group e
@@ -63,11 +63,11 @@ mixture_of_experts_gradient_X_U_scaled:
 mixture_of_experts_gradient_total_2:
   stream t_k_other
   group t_k
-  tile t_k = 8
-  tile t_k_other = 2048
+  tile t_k = 4
+  tile t_k_other = 4096
 mixture_of_experts_gradient_quotient_rest_smaller_smaller_2:
   group t_k_in_order
-  tile t_k_in_order = 4
+  tile t_k_in_order = 2
 mixture_of_experts_gradient_chosen_chosen_2:
   group s
   group e
@@ -1761,33 +1761,33 @@ def run(X, I, U, W, G, E, P, dO):
     dX = torch.empty((t, m), dtype=torch.bfloat16, device=X.device)
     dG = torch.empty((t, k), dtype=torch.bfloat16, device=X.device)
 
-    WIDE = max(_reach((e, s), I.stride(), (1, 1)), _reach((e * s,), total.stride(), (8,))) >= 2**31
-    GRID = (triton.cdiv(e * s, 8),)
+    WIDE = max(_reach((e, s), I.stride(), (1, 1)), _reach((e * s,), total.stride(), (4,))) >= 2**31
+    GRID = (triton.cdiv(e * s, 4),)
     mixture_of_experts_gradient_total[GRID](
         I, total,
         e * s, e * s, s, t, e,
         *I.stride(), *total.stride(),
-        BLOCK_E_S=8, BLOCK_E_S_OTHER=2048,
-        EVEN_E_S=e * s % 8 == 0, EVEN_E_S_OTHER=e * s % 2048 == 0,
+        BLOCK_E_S=4, BLOCK_E_S_OTHER=2048,
+        EVEN_E_S=e * s % 4 == 0, EVEN_E_S_OTHER=e * s % 2048 == 0,
         STEP_E_S=_step(e * s, total.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((e * s,), total.stride(), (1024,)),
+        _reach((e * s,), total.stride(), (2048,)),
         _reach((e, s), I.stride(), (1, 1)),
-        _reach((e * s,), quotient.stride(), (16,)),
-        _reach((e * s,), rest.stride(), (16,)),
-        _reach((e * s,), smaller.stride(), (16,)),
+        _reach((e * s,), quotient.stride(), (4,)),
+        _reach((e * s,), rest.stride(), (4,)),
+        _reach((e * s,), smaller.stride(), (4,)),
     ) >= 2**31
-    GRID = (triton.cdiv(e * s, 16),)
+    GRID = (triton.cdiv(e * s, 4),)
     mixture_of_experts_gradient_quotient_rest_smaller[GRID](
         total, I, quotient, rest, smaller,
         e * s, e * s, s, t, e,
         *total.stride(), *I.stride(), *quotient.stride(), *rest.stride(), *smaller.stride(),
-        BLOCK_E_S_IN_ORDER=16, BLOCK_E_S=1024,
-        EVEN_E_S_IN_ORDER=e * s % 16 == 0, EVEN_E_S=e * s % 1024 == 0,
+        BLOCK_E_S_IN_ORDER=4, BLOCK_E_S=2048,
+        EVEN_E_S_IN_ORDER=e * s % 4 == 0, EVEN_E_S=e * s % 2048 == 0,
         STEP_E_S=_step(e * s, total.stride()),
         STEP_E_S_IN_ORDER=_step(e * s, quotient.stride(), rest.stride(), smaller.stride()),
         WIDE=WIDE,
@@ -1818,15 +1818,15 @@ def run(X, I, U, W, G, E, P, dO):
     WIDE = max(
         _reach((t, k), P.stride(), (1, 1)),
         _reach((t, k), E.stride(), (1, 1)),
-        _reach((t * k,), total_3.stride(), (8,)),
+        _reach((t * k,), total_3.stride(), (4,)),
     ) >= 2**31
-    GRID = (triton.cdiv(t * k, 8),)
+    GRID = (triton.cdiv(t * k, 4),)
     mixture_of_experts_gradient_total_2[GRID](
         P, E, total_3,
         t * k, t * k, k, s, e, t,
         *P.stride(), *E.stride(), *total_3.stride(),
-        BLOCK_T_K=8, BLOCK_T_K_OTHER=2048,
-        EVEN_T_K=t * k % 8 == 0, EVEN_T_K_OTHER=t * k % 2048 == 0,
+        BLOCK_T_K=4, BLOCK_T_K_OTHER=4096,
+        EVEN_T_K=t * k % 4 == 0, EVEN_T_K_OTHER=t * k % 4096 == 0,
         STEP_T_K=_step(t * k, total_3.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
@@ -1836,19 +1836,19 @@ def run(X, I, U, W, G, E, P, dO):
         _reach((t * k,), total_3.stride(), (8192,)),
         _reach((t, k), P.stride(), (1, 1)),
         _reach((t, k), E.stride(), (1, 1)),
-        _reach((t * k,), quotient_2.stride(), (4,)),
-        _reach((t * k,), rest_2.stride(), (4,)),
-        _reach((t * k,), smaller_2.stride(), (4,)),
-        _reach((t * k,), smaller_3.stride(), (4,)),
+        _reach((t * k,), quotient_2.stride(), (2,)),
+        _reach((t * k,), rest_2.stride(), (2,)),
+        _reach((t * k,), smaller_2.stride(), (2,)),
+        _reach((t * k,), smaller_3.stride(), (2,)),
     ) >= 2**31
-    GRID = (triton.cdiv(t * k, 4),)
+    GRID = (triton.cdiv(t * k, 2),)
     mixture_of_experts_gradient_quotient_rest_smaller_smaller_2[GRID](
         total_3, P, E, quotient_2, rest_2, smaller_2, smaller_3,
         t * k, t * k, k, s, e, t,
         *total_3.stride(), *P.stride(), *E.stride(), *quotient_2.stride(), *rest_2.stride(),
         *smaller_2.stride(), *smaller_3.stride(),
-        BLOCK_T_K_IN_ORDER=4, BLOCK_T_K=8192,
-        EVEN_T_K_IN_ORDER=t * k % 4 == 0, EVEN_T_K=t * k == 8192,
+        BLOCK_T_K_IN_ORDER=2, BLOCK_T_K=8192,
+        EVEN_T_K_IN_ORDER=t * k % 2 == 0, EVEN_T_K=t * k == 8192,
         STEP_T_K=_step(t * k, total_3.stride()),
         STEP_T_K_IN_ORDER=_step(t * k, quotient_2.stride(), rest_2.stride(),
         smaller_2.stride(), smaller_3.stride()),

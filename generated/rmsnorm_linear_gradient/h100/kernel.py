@@ -12,20 +12,10 @@ rmsnorm_linear_gradient:
   refactor sum: sum(dO * X * G * W, over d m) = sum(dO_W * X * G, over d)
   materialise rsqrt [n] in fp32
   materialise scaled [n] in fp32
+  materialise total3 [m d]
   materialise scaled_3 [n d]
   materialise scaled_4 [n d]
-  materialise total3 [m d]
 rmsnorm_linear_gradient_rsqrt_scaled:
-  group n
-  tile n = 1
-rmsnorm_linear_gradient_scaled_3_scaled_4:
-  stream m
-  group n
-  group d
-  tile n = 128
-  tile d = 256
-  tile m = 64
-rmsnorm_linear_gradient_dX:
   group n
   tile n = 1
 rmsnorm_linear_gradient_total3_dW:
@@ -40,22 +30,22 @@ rmsnorm_linear_gradient_dG:
   group d
   tile d = 8
   tile m = 1024
+rmsnorm_linear_gradient_scaled_3_scaled_4:
+  stream m
+  group n
+  group d
+  tile n = 128
+  tile d = 256
+  tile m = 64
+rmsnorm_linear_gradient_dX:
+  group n
+  tile n = 1
 
 rmsnorm_linear_gradient_rsqrt_scaled, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*n + 2*n
   M = Max(2*g_n, d*g_n)
   bound = d*n + 2*n
   eps = eps
-
-rmsnorm_linear_gradient_scaled_3_scaled_4, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 3*d*n + d*m*n/g_n + d*n/g_n + d*m*n/g_d + d*n/g_d
-  M = 3*g_d*g_n + g_d*s_m + g_d + g_n*s_m + g_n
-  bound = 3*d*n + 2*d*m*n*sqrt(3*M + 1)/M + 2*d*m*n/M + 2*d*n*sqrt(3*M + 1)/M + 2*d*n/M
-
-rmsnorm_linear_gradient_dX, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 4*d*n + d*n/g_n + n
-  M = Max(2*d*g_n + 2*g_n, 3*d*g_n + d + g_n)
-  bound = 3*d**2*n/(M - d) + 4*d*n + d*n/(M - d) + n
 
 rmsnorm_linear_gradient_total3_dW, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*m + d*m*n/g_m + d*m/g_m + d*m*n/g_d + d*m*n/(g_d*g_m)
@@ -66,6 +56,16 @@ rmsnorm_linear_gradient_dG, in values and axis sizes (g: group, s: chunk, M: mem
   H = 2*d*m + d
   M = 2*g_d*s_m + g_d
   bound = 2*d*m + d
+
+rmsnorm_linear_gradient_scaled_3_scaled_4, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 3*d*n + d*m*n/g_n + d*n/g_n + d*m*n/g_d + d*n/g_d
+  M = 3*g_d*g_n + g_d*s_m + g_d + g_n*s_m + g_n
+  bound = 3*d*n + 2*d*m*n*sqrt(3*M + 1)/M + 2*d*m*n/M + 2*d*n*sqrt(3*M + 1)/M + 2*d*n/M
+
+rmsnorm_linear_gradient_dX, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 4*d*n + d*n/g_n + n
+  M = Max(2*d*g_n + 2*g_n, 3*d*g_n + d + g_n)
+  bound = 3*d**2*n/(M - d) + 4*d*n + d*n/(M - d) + n
 """
 
 import math
@@ -102,6 +102,126 @@ def rmsnorm_linear_gradient_rsqrt_scaled(
     rsqrt_2 = tl.rsqrt(X_X / size_d + eps)
     tl.store(rsqrt_base, rsqrt_2)
     tl.store(scaled_base, -0.5 * rsqrt_2 * rsqrt_2 * rsqrt_2)
+
+
+@triton.jit
+def rmsnorm_linear_gradient_total3_dW(
+    dO, X, rsqrt, G, total3, dW, size_m, size_d, size_n, dO_stride_n, dO_stride_m, X_stride_n,
+    X_stride_d, rsqrt_stride_n, G_stride_d, total3_stride_m, total3_stride_d, dW_stride_d,
+    dW_stride_m, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    EVEN_M: tl.constexpr, EVEN_D: tl.constexpr, EVEN_N: tl.constexpr, STEP_M: tl.constexpr,
+    STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_m = size_m // STEP_M * STEP_M
+    dO_stride_n = dO_stride_n // STEP_M * STEP_M
+    dW_stride_d = dW_stride_d // STEP_M * STEP_M
+    size_d = size_d // STEP_D * STEP_D
+    X_stride_n = X_stride_n // STEP_D * STEP_D
+    total3_stride_m = total3_stride_m // STEP_D * STEP_D
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+
+    # in blocks of 16 along m, times all along d
+    section = pid // (16 * tl.cdiv(size_d, BLOCK_D)) * 16
+    width = tl.minimum(tl.cdiv(size_m, BLOCK_M) - section, 16)
+    within = pid % (16 * tl.cdiv(size_d, BLOCK_D))
+    m_id = section + within % width
+    d_id = within // width
+    m = m_id * BLOCK_M + tl.arange(0, BLOCK_M)
+    m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
+    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
+    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+
+    # stream n
+    total3_acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    for n_start in tl.range(0, size_n, BLOCK_N):
+        n = n_start + tl.arange(0, BLOCK_N).to(INDEX)
+        n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+        dO_tile = tl.load(
+            dO + n[:, None] * dO_stride_n + m[None, :] * dO_stride_m,
+            mask=n_in[:, None] & m_in[None, :],
+            other=0.0,
+        )
+        rsqrt_tile = tl.load(rsqrt + n * rsqrt_stride_n, mask=n_in, other=0.0)
+        if DESCRIPTORS:
+            X_tile = X.load([n_start, d_id * BLOCK_D])
+        else:
+            X_tile = tl.load(
+                X + n[:, None] * X_stride_n + d[None, :] * X_stride_d,
+                mask=n_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
+        total3_acc = tl.trans(
+            tl.dot(
+                tl.trans(X_tile),
+                (dO_tile.to(tl.float32) * rsqrt_tile[:, None]).to(dO.dtype.element_ty),
+                tl.trans(total3_acc),
+                input_precision='ieee',
+            ),
+        )
+
+    # tail
+    total3_tile = total3_acc
+    if DESCRIPTORS:
+        total3.store([m_id * BLOCK_M, d_id * BLOCK_D], total3_tile.to(total3.dtype))
+    else:
+        tl.store(
+            total3 + m[:, None] * total3_stride_m + d[None, :] * total3_stride_d,
+            total3_tile,
+            mask=m_in[:, None] & d_in[None, :],
+        )
+    G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)
+    tl.store(
+        dW + d[None, :] * dW_stride_d + m[:, None] * dW_stride_m,
+        G_tile.to(tl.float32)[None, :] * total3_acc,
+        mask=d_in[None, :] & m_in[:, None],
+    )
+
+
+@triton.jit
+def rmsnorm_linear_gradient_dG(
+    total3, W, dG, size_d, size_m, total3_stride_m, total3_stride_d, W_stride_d, W_stride_m,
+    dG_stride_d, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, EVEN_D: tl.constexpr,
+    EVEN_M: tl.constexpr, STEP_D: tl.constexpr, STEP_M: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    total3_stride_m = total3_stride_m // STEP_D * STEP_D
+    size_m = size_m // STEP_M * STEP_M
+    W_stride_d = W_stride_d // STEP_M * STEP_M
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    d_id = pid
+    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
+    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+
+    # stream m
+    dG_acc = tl.zeros([BLOCK_D], tl.float32)
+    for m_start in tl.range(0, size_m, BLOCK_M):
+        m = m_start + tl.arange(0, BLOCK_M).to(INDEX)
+        m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
+        total3_tile = tl.load(
+            total3 + m[:, None] * total3_stride_m + d[None, :] * total3_stride_d,
+            mask=m_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
+        W_tile = tl.load(
+            W + d[None, :] * W_stride_d + m[:, None] * W_stride_m,
+            mask=d_in[None, :] & m_in[:, None],
+            other=0.0,
+        )
+        dG_2 = tl.sum(total3_tile.to(tl.float32) * W_tile.to(tl.float32), axis=0)
+        dG_acc = dG_acc + dG_2
+
+    # tail
+    tl.store(dG + d * dG_stride_d, dG_acc, mask=d_in)
 
 
 @triton.jit
@@ -230,126 +350,6 @@ def rmsnorm_linear_gradient_dX(
     tl.store(dX_base + d * dX_stride_d, dX_2, mask=d_in)
 
 
-@triton.jit
-def rmsnorm_linear_gradient_total3_dW(
-    dO, X, rsqrt, G, total3, dW, size_m, size_d, size_n, dO_stride_n, dO_stride_m, X_stride_n,
-    X_stride_d, rsqrt_stride_n, G_stride_d, total3_stride_m, total3_stride_d, dW_stride_d,
-    dW_stride_m, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    EVEN_M: tl.constexpr, EVEN_D: tl.constexpr, EVEN_N: tl.constexpr, STEP_M: tl.constexpr,
-    STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_m = size_m // STEP_M * STEP_M
-    dO_stride_n = dO_stride_n // STEP_M * STEP_M
-    dW_stride_d = dW_stride_d // STEP_M * STEP_M
-    size_d = size_d // STEP_D * STEP_D
-    X_stride_n = X_stride_n // STEP_D * STEP_D
-    total3_stride_m = total3_stride_m // STEP_D * STEP_D
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-
-    # in blocks of 16 along m, times all along d
-    section = pid // (16 * tl.cdiv(size_d, BLOCK_D)) * 16
-    width = tl.minimum(tl.cdiv(size_m, BLOCK_M) - section, 16)
-    within = pid % (16 * tl.cdiv(size_d, BLOCK_D))
-    m_id = section + within % width
-    d_id = within // width
-    m = m_id * BLOCK_M + tl.arange(0, BLOCK_M)
-    m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
-    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
-    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-
-    # stream n
-    total3_acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    for n_start in tl.range(0, size_n, BLOCK_N):
-        n = n_start + tl.arange(0, BLOCK_N).to(INDEX)
-        n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-        dO_tile = tl.load(
-            dO + n[:, None] * dO_stride_n + m[None, :] * dO_stride_m,
-            mask=n_in[:, None] & m_in[None, :],
-            other=0.0,
-        )
-        rsqrt_tile = tl.load(rsqrt + n * rsqrt_stride_n, mask=n_in, other=0.0)
-        if DESCRIPTORS:
-            X_tile = X.load([n_start, d_id * BLOCK_D])
-        else:
-            X_tile = tl.load(
-                X + n[:, None] * X_stride_n + d[None, :] * X_stride_d,
-                mask=n_in[:, None] & d_in[None, :],
-                other=0.0,
-            )
-        total3_acc = tl.trans(
-            tl.dot(
-                tl.trans(X_tile),
-                (dO_tile.to(tl.float32) * rsqrt_tile[:, None]).to(dO.dtype.element_ty),
-                tl.trans(total3_acc),
-                input_precision='ieee',
-            ),
-        )
-
-    # tail
-    total3_tile = total3_acc
-    if DESCRIPTORS:
-        total3.store([m_id * BLOCK_M, d_id * BLOCK_D], total3_tile.to(total3.dtype))
-    else:
-        tl.store(
-            total3 + m[:, None] * total3_stride_m + d[None, :] * total3_stride_d,
-            total3_tile,
-            mask=m_in[:, None] & d_in[None, :],
-        )
-    G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)
-    tl.store(
-        dW + d[None, :] * dW_stride_d + m[:, None] * dW_stride_m,
-        G_tile.to(tl.float32)[None, :] * total3_acc,
-        mask=d_in[None, :] & m_in[:, None],
-    )
-
-
-@triton.jit
-def rmsnorm_linear_gradient_dG(
-    total3, W, dG, size_d, size_m, total3_stride_m, total3_stride_d, W_stride_d, W_stride_m,
-    dG_stride_d, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, EVEN_D: tl.constexpr,
-    EVEN_M: tl.constexpr, STEP_D: tl.constexpr, STEP_M: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_d = size_d // STEP_D * STEP_D
-    total3_stride_m = total3_stride_m // STEP_D * STEP_D
-    size_m = size_m // STEP_M * STEP_M
-    W_stride_d = W_stride_d // STEP_M * STEP_M
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    d_id = pid
-    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
-    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-
-    # stream m
-    dG_acc = tl.zeros([BLOCK_D], tl.float32)
-    for m_start in tl.range(0, size_m, BLOCK_M):
-        m = m_start + tl.arange(0, BLOCK_M).to(INDEX)
-        m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
-        total3_tile = tl.load(
-            total3 + m[:, None] * total3_stride_m + d[None, :] * total3_stride_d,
-            mask=m_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
-        W_tile = tl.load(
-            W + d[None, :] * W_stride_d + m[:, None] * W_stride_m,
-            mask=d_in[None, :] & m_in[:, None],
-            other=0.0,
-        )
-        dG_2 = tl.sum(total3_tile.to(tl.float32) * W_tile.to(tl.float32), axis=0)
-        dG_acc = dG_acc + dG_2
-
-    # tail
-    tl.store(dG + d * dG_stride_d, dG_acc, mask=d_in)
-
-
 def _reach(sizes, strides, tiles):
     """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
     padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
@@ -390,12 +390,12 @@ def run(X, G, W, dO, *, eps=1e-06):
         raise ValueError(f"tiles hold up to 4096 of d, not {d}")
     rsqrt = torch.empty((n,), dtype=torch.float32, device=X.device)
     scaled = torch.empty((n,), dtype=torch.float32, device=X.device)
-    scaled_3 = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
-    scaled_4 = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
-    dX = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
     total3 = torch.empty((m, d), dtype=torch.bfloat16, device=X.device)
     dW = torch.empty((d, m), dtype=torch.bfloat16, device=X.device)
     dG = torch.empty((d,), dtype=torch.bfloat16, device=X.device)
+    scaled_3 = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
+    scaled_4 = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
+    dX = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
         _reach((n, d), X.stride(), (1, 4096)),
@@ -413,6 +413,47 @@ def run(X, G, W, dO, *, eps=1e-06):
         STEP_D=_step(d, X.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((n, m), dO.stride(), (64, 128)),
+        _reach((n, d), X.stride(), (64, 256)),
+        _reach((n,), rsqrt.stride(), (64,)),
+        _reach((d,), G.stride(), (256,)),
+        _reach((m, d), total3.stride(), (128, 256)),
+        _reach((d, m), dW.stride(), (256, 128)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(X, total3)
+    GRID = (triton.cdiv(m, 128) * triton.cdiv(d, 256),)
+    rmsnorm_linear_gradient_total3_dW[GRID](
+        dO, TensorDescriptor.from_tensor(X, [64, 256]) if DESCRIPTORS else X, rsqrt, G,
+        TensorDescriptor.from_tensor(total3, [128, 256]) if DESCRIPTORS else total3, dW,
+        m, d, n,
+        *dO.stride(), *X.stride(), *rsqrt.stride(), *G.stride(), *total3.stride(), *dW.stride(),
+        BLOCK_M=128, BLOCK_D=256, BLOCK_N=64,
+        EVEN_M=m % 128 == 0, EVEN_D=d % 256 == 0, EVEN_N=n % 64 == 0,
+        STEP_M=_step(m, dO.stride(), dW.stride()),
+        STEP_D=_step(d, X.stride(), G.stride(), total3.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((m, d), total3.stride(), (1024, 8)),
+        _reach((d, m), W.stride(), (8, 1024)),
+        _reach((d,), dG.stride(), (8,)),
+    ) >= 2**31
+    GRID = (triton.cdiv(d, 8),)
+    rmsnorm_linear_gradient_dG[GRID](
+        total3, W, dG,
+        d, m,
+        *total3.stride(), *W.stride(), *dG.stride(),
+        BLOCK_D=8, BLOCK_M=1024,
+        EVEN_D=d % 8 == 0, EVEN_M=m % 1024 == 0,
+        STEP_D=_step(d, total3.stride(), dG.stride()), STEP_M=_step(m, W.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(
@@ -463,46 +504,5 @@ def run(X, G, W, dO, *, eps=1e-06):
         dX.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((n, m), dO.stride(), (64, 128)),
-        _reach((n, d), X.stride(), (64, 256)),
-        _reach((n,), rsqrt.stride(), (64,)),
-        _reach((d,), G.stride(), (256,)),
-        _reach((m, d), total3.stride(), (128, 256)),
-        _reach((d, m), dW.stride(), (256, 128)),
-    ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(X, total3)
-    GRID = (triton.cdiv(m, 128) * triton.cdiv(d, 256),)
-    rmsnorm_linear_gradient_total3_dW[GRID](
-        dO, TensorDescriptor.from_tensor(X, [64, 256]) if DESCRIPTORS else X, rsqrt, G,
-        TensorDescriptor.from_tensor(total3, [128, 256]) if DESCRIPTORS else total3, dW,
-        m, d, n,
-        *dO.stride(), *X.stride(), *rsqrt.stride(), *G.stride(), *total3.stride(), *dW.stride(),
-        BLOCK_M=128, BLOCK_D=256, BLOCK_N=64,
-        EVEN_M=m % 128 == 0, EVEN_D=d % 256 == 0, EVEN_N=n % 64 == 0,
-        STEP_M=_step(m, dO.stride(), dW.stride()),
-        STEP_D=_step(d, X.stride(), G.stride(), total3.stride()),
-        DESCRIPTORS=DESCRIPTORS,
-        WIDE=WIDE,
-        num_warps=8, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((m, d), total3.stride(), (1024, 8)),
-        _reach((d, m), W.stride(), (8, 1024)),
-        _reach((d,), dG.stride(), (8,)),
-    ) >= 2**31
-    GRID = (triton.cdiv(d, 8),)
-    rmsnorm_linear_gradient_dG[GRID](
-        total3, W, dG,
-        d, m,
-        *total3.stride(), *W.stride(), *dG.stride(),
-        BLOCK_D=8, BLOCK_M=1024,
-        EVEN_D=d % 8 == 0, EVEN_M=m % 1024 == 0,
-        STEP_D=_step(d, total3.stride(), dG.stride()), STEP_M=_step(m, W.stride()),
-        WIDE=WIDE,
-        num_warps=8, num_stages=3,
     )
     return dX, dG, dW

@@ -269,12 +269,12 @@ def run(X, G, W, dO, *, eps=1e-06):
         raise ValueError(f"tiles hold up to 4096 of d, not {d}")
     rsqrt = torch.empty((n,), dtype=torch.float32, device=X.device)
     scaled = torch.empty((n,), dtype=torch.float32, device=X.device)
-    scaled_3 = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
-    scaled_4 = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
-    dX = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
     total3 = torch.empty((m, d), dtype=torch.bfloat16, device=X.device)
     dW = torch.empty((d, m), dtype=torch.bfloat16, device=X.device)
     dG = torch.empty((d,), dtype=torch.bfloat16, device=X.device)
+    scaled_3 = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
+    scaled_4 = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
+    dX = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
         _reach((n, d), X.stride(), (1, 4096)),
@@ -292,6 +292,47 @@ def run(X, G, W, dO, *, eps=1e-06):
         STEP_D=_step(d, X.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((n, m), dO.stride(), (64, 128)),
+        _reach((n, d), X.stride(), (64, 256)),
+        _reach((n,), rsqrt.stride(), (64,)),
+        _reach((d,), G.stride(), (256,)),
+        _reach((m, d), total3.stride(), (128, 256)),
+        _reach((d, m), dW.stride(), (256, 128)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(X, total3)
+    GRID = (triton.cdiv(m, 128) * triton.cdiv(d, 256),)
+    rmsnorm_linear_gradient_total3_dW[GRID](
+        dO, TensorDescriptor.from_tensor(X, [64, 256]) if DESCRIPTORS else X, rsqrt, G,
+        TensorDescriptor.from_tensor(total3, [128, 256]) if DESCRIPTORS else total3, dW,
+        m, d, n,
+        *dO.stride(), *X.stride(), *rsqrt.stride(), *G.stride(), *total3.stride(), *dW.stride(),
+        BLOCK_M=128, BLOCK_D=256, BLOCK_N=64,
+        EVEN_M=m % 128 == 0, EVEN_D=d % 256 == 0, EVEN_N=n % 64 == 0,
+        STEP_M=_step(m, dO.stride(), dW.stride()),
+        STEP_D=_step(d, X.stride(), G.stride(), total3.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((m, d), total3.stride(), (1024, 8)),
+        _reach((d, m), W.stride(), (8, 1024)),
+        _reach((d,), dG.stride(), (8,)),
+    ) >= 2**31
+    GRID = (triton.cdiv(d, 8),)
+    rmsnorm_linear_gradient_dG[GRID](
+        total3, W, dG,
+        d, m,
+        *total3.stride(), *W.stride(), *dG.stride(),
+        BLOCK_D=8, BLOCK_M=1024,
+        EVEN_D=d % 8 == 0, EVEN_M=m % 1024 == 0,
+        STEP_D=_step(d, total3.stride(), dG.stride()), STEP_M=_step(m, W.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(
@@ -338,46 +379,5 @@ def run(X, G, W, dO, *, eps=1e-06):
         dX.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((n, m), dO.stride(), (64, 128)),
-        _reach((n, d), X.stride(), (64, 256)),
-        _reach((n,), rsqrt.stride(), (64,)),
-        _reach((d,), G.stride(), (256,)),
-        _reach((m, d), total3.stride(), (128, 256)),
-        _reach((d, m), dW.stride(), (256, 128)),
-    ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(X, total3)
-    GRID = (triton.cdiv(m, 128) * triton.cdiv(d, 256),)
-    rmsnorm_linear_gradient_total3_dW[GRID](
-        dO, TensorDescriptor.from_tensor(X, [64, 256]) if DESCRIPTORS else X, rsqrt, G,
-        TensorDescriptor.from_tensor(total3, [128, 256]) if DESCRIPTORS else total3, dW,
-        m, d, n,
-        *dO.stride(), *X.stride(), *rsqrt.stride(), *G.stride(), *total3.stride(), *dW.stride(),
-        BLOCK_M=128, BLOCK_D=256, BLOCK_N=64,
-        EVEN_M=m % 128 == 0, EVEN_D=d % 256 == 0, EVEN_N=n % 64 == 0,
-        STEP_M=_step(m, dO.stride(), dW.stride()),
-        STEP_D=_step(d, X.stride(), G.stride(), total3.stride()),
-        DESCRIPTORS=DESCRIPTORS,
-        WIDE=WIDE,
-        num_warps=8, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((m, d), total3.stride(), (1024, 8)),
-        _reach((d, m), W.stride(), (8, 1024)),
-        _reach((d,), dG.stride(), (8,)),
-    ) >= 2**31
-    GRID = (triton.cdiv(d, 8),)
-    rmsnorm_linear_gradient_dG[GRID](
-        total3, W, dG,
-        d, m,
-        *total3.stride(), *W.stride(), *dG.stride(),
-        BLOCK_D=8, BLOCK_M=1024,
-        EVEN_D=d % 8 == 0, EVEN_M=m % 1024 == 0,
-        STEP_D=_step(d, total3.stride(), dG.stride()), STEP_M=_step(m, W.stride()),
-        WIDE=WIDE,
-        num_warps=8, num_stages=3,
     )
     return dX, dG, dW

@@ -7,7 +7,7 @@ rotary_attention_gradient:
   bound the search: after 160 kernels, only those of 3 reductions or fewer were tried
   bound the search: after the work of 5,000 settings, further kernels were tried in 2 labellings
       and in the most parts
-  bound the search: after the work of 9,884 settings, no other orders, points or terms were
+  bound the search: after the work of 9,906 settings, no other orders, points or terms were
       tried
   refactor sum: sum(dO * sum(exp(cast(cast(cast(S * (d ** -0.5), fp32) - m, fp32) -
       cast(log(cast(where(z == 0, 1, z), fp32)), fp32), fp32)) * V, over x), over v) = sum(dO_V
@@ -73,40 +73,36 @@ rotary_attention_gradient_z3_dV_scaled_3:
   tile x = 64
   tile q = 128
 rotary_attention_gradient_dQ:
-  stream d2
+  group b
+  group h
   group q
-  group b
-  group h
   group d
-  tile q = 1
   tile b = 1
-  tile h = 8
-  tile d = 128
-  tile d2 = 32
+  tile h = 16
+  tile q = 8
+  tile d = 1
 rotary_attention_gradient_dK:
-  stream d1
-  group x
   group b
   group h
+  group x
   group d
-  tile x = 1
   tile b = 1
-  tile h = 8
-  tile d = 128
-  tile d1 = 32
+  tile h = 16
+  tile x = 8
+  tile d = 1
 rotary_attention_gradient_dC_q_dE_q:
   stream b
   group q
   group d
   tile q = 1
-  tile d = 64
+  tile d = 32
   tile b = 1
 rotary_attention_gradient_dC_x_dE_x:
   stream b
   group x
   group d
   tile x = 1
-  tile d = 64
+  tile d = 32
   tile b = 1
 
 rotary_attention_gradient_shifted, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -144,15 +140,19 @@ rotary_attention_gradient_z3_dV_scaled_3, in values and axis sizes (g: group, s:
 
 rotary_attention_gradient_dQ, in values and axis sizes (g: group, s: chunk, M: memory):
   H = b*d*d2*h*q/g_d + b*d*d2*h*q/(g_b*g_d*g_h) + 2*b*d*h*q
-  M = 2*g_b*g_d*g_h*g_q + g_b*g_h*g_q*s_d2 + g_q*s_d2
-  bound = 2*b*d*h*q + 4*b*d*d2*h*q/M
+  M = Max(d2*g_b*g_d*g_h*g_q + g_b*g_d*g_h*g_q, 2*d2*g_b*g_h*g_q + d2*g_d + d2 +
+      g_b*g_d*g_h*g_q)
+  bound = 2*b*d*d2**(3/2)*h*q*sqrt(M + d2)*sqrt(M + 2*d2**2 - d2)/(M - d2)**2 +
+      4*b*d*d2**3*h*q/(M - d2)**2 + b*d*d2**2*h*q/(M - d2) + b*d*d2*h*q/(M - d2) + 2*b*d*h*q
   scale = d // 2
   scale_2 = d ** -0.5
 
 rotary_attention_gradient_dK, in values and axis sizes (g: group, s: chunk, M: memory):
   H = b*d*d1*h*x/g_d + b*d*d1*h*x/(g_b*g_d*g_h) + 2*b*d*h*x
-  M = 2*g_b*g_d*g_h*g_x + g_b*g_h*g_x*s_d1 + g_x*s_d1
-  bound = 2*b*d*h*x + 4*b*d*d1*h*x/M
+  M = Max(d1*g_b*g_d*g_h*g_x + g_b*g_d*g_h*g_x, 2*d1*g_b*g_h*g_x + d1*g_d + d1 +
+      g_b*g_d*g_h*g_x)
+  bound = 2*b*d*d1**(3/2)*h*x*sqrt(M + d1)*sqrt(M + 2*d1**2 - d1)/(M - d1)**2 +
+      4*b*d*d1**3*h*x/(M - d1)**2 + b*d*d1**2*h*x/(M - d1) + b*d*d1*h*x/(M - d1) + 2*b*d*h*x
   scale = d // 2
   scale_2 = d ** -0.5
 
@@ -731,12 +731,12 @@ def rotary_attention_gradient_z3_dV_scaled_3(
 
 @triton.jit
 def rotary_attention_gradient_dQ(
-    z2, E_q, scaled_3, dQ, scale, scale_2, size_b, size_h, size_d, size_d2, z2_stride_b,
+    z2, E_q, scaled_3, dQ, scale, scale_2, size_h, size_q, size_d, size_d2, z2_stride_b,
     z2_stride_h, z2_stride_q, z2_stride_d, E_q_stride_q, E_q_stride_d, scaled_3_stride_b,
     scaled_3_stride_h, scaled_3_stride_q, scaled_3_stride_d, dQ_stride_b, dQ_stride_h, dQ_stride_q,
-    dQ_stride_d, BLOCK_H: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
-    EVEN_H: tl.constexpr, EVEN_D: tl.constexpr, EVEN_D2: tl.constexpr, STEP_D2: tl.constexpr,
-    STEP_D: tl.constexpr, WIDE: tl.constexpr,
+    dQ_stride_d, BLOCK_H: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_D2: tl.constexpr,
+    EVEN_H: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_D2: tl.constexpr, STEP_D2: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -746,83 +746,71 @@ def rotary_attention_gradient_dQ(
     z2_stride_h = z2_stride_h // STEP_D2 * STEP_D2
     z2_stride_q = z2_stride_q // STEP_D2 * STEP_D2
     E_q_stride_q = E_q_stride_q // STEP_D2 * STEP_D2
-    size_d = size_d // STEP_D * STEP_D
-    scaled_3_stride_b = scaled_3_stride_b // STEP_D * STEP_D
-    scaled_3_stride_h = scaled_3_stride_h // STEP_D * STEP_D
-    scaled_3_stride_q = scaled_3_stride_q // STEP_D * STEP_D
-    dQ_stride_b = dQ_stride_b // STEP_D * STEP_D
-    dQ_stride_h = dQ_stride_h // STEP_D * STEP_D
-    dQ_stride_q = dQ_stride_q // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    d_id = pid % tl.cdiv(size_d, BLOCK_D)
-    pid = pid // tl.cdiv(size_d, BLOCK_D)
+    d = pid % size_d
+    pid = pid // size_d
+    q_id = pid % tl.cdiv(size_q, BLOCK_Q)
+    pid = pid // tl.cdiv(size_q, BLOCK_Q)
     h_id = pid % tl.cdiv(size_h, BLOCK_H)
     pid = pid // tl.cdiv(size_h, BLOCK_H)
-    b = pid % size_b
-    pid = pid // size_b
-    q = pid
+    b = pid
     h = h_id * BLOCK_H + tl.arange(0, BLOCK_H)
     h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
-    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
-    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+    q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
+    d2 = tl.arange(0, BLOCK_D2).to(INDEX)
+    d2_in = tl.full([BLOCK_D2], True, tl.int1) if EVEN_D2 else d2 < size_d2
 
     # where its tensors start
-    z2_base = z2 + b * z2_stride_b + q * z2_stride_q
-    E_q_base = E_q + q * E_q_stride_q
-    scaled_3_base = scaled_3 + b * scaled_3_stride_b + q * scaled_3_stride_q
-    dQ_base = dQ + b * dQ_stride_b + q * dQ_stride_q
-
-    # stream d2
-    total2 = tl.zeros([BLOCK_H, BLOCK_D], tl.float32)
-    for d2_start in tl.range(0, size_d2, BLOCK_D2):
-        d2 = d2_start + tl.arange(0, BLOCK_D2).to(INDEX)
-        d2_in = tl.full([BLOCK_D2], True, tl.int1) if EVEN_D2 else d2 < size_d2
-        test = d2 < scale
-        z2_tile = tl.load(
-            z2_base + h[:, None] * z2_stride_h + d2[None, :] * z2_stride_d,
-            mask=h_in[:, None] & d2_in[None, :],
-            other=0.0,
-        )
-        E_q_tile = tl.load(E_q_base + d2 * E_q_stride_d, mask=d2_in, other=0.0)
-        scaled = scale_2 * z2_tile.to(tl.float32) * E_q_tile.to(tl.float32)[None, :]
-        total2_2 = tl.sum(
-            tl.where(
-                (
-                    tl.minimum(tl.maximum((d2 + scale) % size_d, 0), size_d - 1)[None, :]
-                    == d[:, None]
-                )[None, :, :],
-                (
-                    tl.where(test[None, :], 0.0, scaled) - tl.where(test[None, :], scaled, 0.0)
-                )[:, None, :],
-                0.0,
-            ),
-            axis=2,
-        )
-        total2 = total2 + total2_2
-
-    # tail
-    scaled_3_tile = tl.load(
-        scaled_3_base + h[:, None] * scaled_3_stride_h + d[None, :] * scaled_3_stride_d,
-        mask=h_in[:, None] & d_in[None, :],
+    z2_base = z2 + b * z2_stride_b
+    scaled_3_base = scaled_3 + b * scaled_3_stride_b + d * scaled_3_stride_d
+    dQ_base = dQ + b * dQ_stride_b + d * dQ_stride_d
+    test = d2 < scale
+    E_q_tile = tl.load(
+        E_q + q[:, None] * E_q_stride_q + d2[None, :] * E_q_stride_d,
+        mask=q_in[:, None] & d2_in[None, :],
         other=0.0,
     )
+    z2_tile = tl.load(
+        z2_base
+        + h[:, None, None] * z2_stride_h
+        + q[None, :, None] * z2_stride_q
+        + d2[None, None, :] * z2_stride_d,
+        mask=h_in[:, None, None] & q_in[None, :, None] & d2_in[None, None, :],
+        other=0.0,
+    )
+    scaled = E_q_tile.to(tl.float32)[None, :, :] * (scale_2 * z2_tile.to(tl.float32))
+    total2 = tl.sum(
+        tl.where(
+            (tl.minimum(tl.maximum((d2 + scale) % size_d, 0), size_d - 1) == d)[None, None, :],
+            tl.where(test[None, None, :], 0.0, scaled) - tl.where(test[None, None, :], scaled, 0.0),
+            0.0,
+        ),
+        axis=2,
+    )
+    scaled_3_tile = tl.load(
+        scaled_3_base + h[:, None] * scaled_3_stride_h + q[None, :] * scaled_3_stride_q,
+        mask=h_in[:, None] & q_in[None, :],
+        other=0.0,
+    )
+    dQ_2 = total2 + scaled_3_tile.to(tl.float32)
     tl.store(
-        dQ_base + h[:, None] * dQ_stride_h + d[None, :] * dQ_stride_d,
-        total2 + scaled_3_tile.to(tl.float32),
-        mask=h_in[:, None] & d_in[None, :],
+        dQ_base + h[:, None] * dQ_stride_h + q[None, :] * dQ_stride_q,
+        dQ_2,
+        mask=h_in[:, None] & q_in[None, :],
     )
 
 
 @triton.jit
 def rotary_attention_gradient_dK(
-    z3, E_x, scaled_5, dK, scale, scale_2, size_b, size_h, size_d, size_d1, z3_stride_b,
+    z3, E_x, scaled_5, dK, scale, scale_2, size_h, size_x, size_d, size_d1, z3_stride_b,
     z3_stride_h, z3_stride_x, z3_stride_d, E_x_stride_x, E_x_stride_d, scaled_5_stride_b,
     scaled_5_stride_h, scaled_5_stride_x, scaled_5_stride_d, dK_stride_b, dK_stride_h, dK_stride_x,
-    dK_stride_d, BLOCK_H: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D1: tl.constexpr,
-    EVEN_H: tl.constexpr, EVEN_D: tl.constexpr, EVEN_D1: tl.constexpr, STEP_D1: tl.constexpr,
-    STEP_D: tl.constexpr, WIDE: tl.constexpr,
+    dK_stride_d, BLOCK_H: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_D1: tl.constexpr,
+    EVEN_H: tl.constexpr, EVEN_X: tl.constexpr, EVEN_D1: tl.constexpr, STEP_D1: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -832,72 +820,60 @@ def rotary_attention_gradient_dK(
     z3_stride_h = z3_stride_h // STEP_D1 * STEP_D1
     z3_stride_x = z3_stride_x // STEP_D1 * STEP_D1
     E_x_stride_x = E_x_stride_x // STEP_D1 * STEP_D1
-    size_d = size_d // STEP_D * STEP_D
-    scaled_5_stride_b = scaled_5_stride_b // STEP_D * STEP_D
-    scaled_5_stride_h = scaled_5_stride_h // STEP_D * STEP_D
-    scaled_5_stride_x = scaled_5_stride_x // STEP_D * STEP_D
-    dK_stride_b = dK_stride_b // STEP_D * STEP_D
-    dK_stride_h = dK_stride_h // STEP_D * STEP_D
-    dK_stride_x = dK_stride_x // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    d_id = pid % tl.cdiv(size_d, BLOCK_D)
-    pid = pid // tl.cdiv(size_d, BLOCK_D)
+    d = pid % size_d
+    pid = pid // size_d
+    x_id = pid % tl.cdiv(size_x, BLOCK_X)
+    pid = pid // tl.cdiv(size_x, BLOCK_X)
     h_id = pid % tl.cdiv(size_h, BLOCK_H)
     pid = pid // tl.cdiv(size_h, BLOCK_H)
-    b = pid % size_b
-    pid = pid // size_b
-    x = pid
+    b = pid
     h = h_id * BLOCK_H + tl.arange(0, BLOCK_H)
     h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
-    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
-    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+    x = x_id * BLOCK_X + tl.arange(0, BLOCK_X)
+    x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
+    d1 = tl.arange(0, BLOCK_D1).to(INDEX)
+    d1_in = tl.full([BLOCK_D1], True, tl.int1) if EVEN_D1 else d1 < size_d1
 
     # where its tensors start
-    z3_base = z3 + b * z3_stride_b + x * z3_stride_x
-    E_x_base = E_x + x * E_x_stride_x
-    scaled_5_base = scaled_5 + b * scaled_5_stride_b + x * scaled_5_stride_x
-    dK_base = dK + b * dK_stride_b + x * dK_stride_x
-
-    # stream d1
-    total3 = tl.zeros([BLOCK_H, BLOCK_D], tl.float32)
-    for d1_start in tl.range(0, size_d1, BLOCK_D1):
-        d1 = d1_start + tl.arange(0, BLOCK_D1).to(INDEX)
-        d1_in = tl.full([BLOCK_D1], True, tl.int1) if EVEN_D1 else d1 < size_d1
-        test = d1 < scale
-        z3_tile = tl.load(
-            z3_base + h[:, None] * z3_stride_h + d1[None, :] * z3_stride_d,
-            mask=h_in[:, None] & d1_in[None, :],
-            other=0.0,
-        )
-        E_x_tile = tl.load(E_x_base + d1 * E_x_stride_d, mask=d1_in, other=0.0)
-        scaled = scale_2 * z3_tile.to(tl.float32) * E_x_tile.to(tl.float32)[None, :]
-        total3_2 = tl.sum(
-            tl.where(
-                (
-                    tl.minimum(tl.maximum((d1 + scale) % size_d, 0), size_d - 1)[None, :]
-                    == d[:, None]
-                )[None, :, :],
-                (
-                    tl.where(test[None, :], 0.0, scaled) - tl.where(test[None, :], scaled, 0.0)
-                )[:, None, :],
-                0.0,
-            ),
-            axis=2,
-        )
-        total3 = total3 + total3_2
-
-    # tail
-    scaled_5_tile = tl.load(
-        scaled_5_base + h[:, None] * scaled_5_stride_h + d[None, :] * scaled_5_stride_d,
-        mask=h_in[:, None] & d_in[None, :],
+    z3_base = z3 + b * z3_stride_b
+    scaled_5_base = scaled_5 + b * scaled_5_stride_b + d * scaled_5_stride_d
+    dK_base = dK + b * dK_stride_b + d * dK_stride_d
+    test = d1 < scale
+    E_x_tile = tl.load(
+        E_x + x[:, None] * E_x_stride_x + d1[None, :] * E_x_stride_d,
+        mask=x_in[:, None] & d1_in[None, :],
         other=0.0,
     )
+    z3_tile = tl.load(
+        z3_base
+        + h[:, None, None] * z3_stride_h
+        + x[None, :, None] * z3_stride_x
+        + d1[None, None, :] * z3_stride_d,
+        mask=h_in[:, None, None] & x_in[None, :, None] & d1_in[None, None, :],
+        other=0.0,
+    )
+    scaled = E_x_tile.to(tl.float32)[None, :, :] * (scale_2 * z3_tile.to(tl.float32))
+    total3 = tl.sum(
+        tl.where(
+            (tl.minimum(tl.maximum((d1 + scale) % size_d, 0), size_d - 1) == d)[None, None, :],
+            tl.where(test[None, None, :], 0.0, scaled) - tl.where(test[None, None, :], scaled, 0.0),
+            0.0,
+        ),
+        axis=2,
+    )
+    scaled_5_tile = tl.load(
+        scaled_5_base + h[:, None] * scaled_5_stride_h + x[None, :] * scaled_5_stride_x,
+        mask=h_in[:, None] & x_in[None, :],
+        other=0.0,
+    )
+    dK_2 = total3 + scaled_5_tile.to(tl.float32)
     tl.store(
-        dK_base + h[:, None] * dK_stride_h + d[None, :] * dK_stride_d,
-        total3 + scaled_5_tile.to(tl.float32),
-        mask=h_in[:, None] & d_in[None, :],
+        dK_base + h[:, None] * dK_stride_h + x[None, :] * dK_stride_x,
+        dK_2,
+        mask=h_in[:, None] & x_in[None, :],
     )
 
 
@@ -1258,77 +1234,76 @@ def run(Q, K, V, C_q, E_q, C_x, E_x, dO):
     )
 
     WIDE = max(
-        _reach((b, h, q, d), z2.stride(), (1, 8, 1, 128)),
-        _reach((q, d), E_q.stride(), (1, 128)),
-        _reach((b, h, q, d), scaled.stride(), (1, 8, 1, 128)),
-        _reach((b, h, q, d), dQ.stride(), (1, 8, 1, 128)),
+        _reach((b, h, q, d), z2.stride(), (1, 16, 8, 1)),
+        _reach((q, d), E_q.stride(), (8, 1)),
+        _reach((b, h, q, d), scaled.stride(), (1, 16, 8, 1)),
+        _reach((b, h, q, d), dQ.stride(), (1, 16, 8, 1)),
     ) >= 2**31
-    GRID = (q * b * triton.cdiv(h, 8) * triton.cdiv(d, 128),)
+    GRID = (b * triton.cdiv(h, 16) * triton.cdiv(q, 8) * d,)
     rotary_attention_gradient_dQ[GRID](
         z2, E_q, scaled, dQ,
         d // 2, d ** -0.5,
-        b, h, d, d,
+        h, q, d, d,
         *z2.stride(), *E_q.stride(), *scaled.stride(), *dQ.stride(),
-        BLOCK_H=8, BLOCK_D=128, BLOCK_D2=32,
-        EVEN_H=h % 8 == 0, EVEN_D=d % 128 == 0, EVEN_D2=d % 32 == 0,
-        STEP_D2=_step(d, z2.stride(), E_q.stride()), STEP_D=_step(d, scaled.stride(), dQ.stride()),
+        BLOCK_H=16, BLOCK_Q=8, BLOCK_D2=128,
+        EVEN_H=h % 16 == 0, EVEN_Q=q % 8 == 0, EVEN_D2=d == 128,
+        STEP_D2=_step(d, z2.stride(), E_q.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, h, x, d), z3.stride(), (1, 8, 1, 128)),
-        _reach((x, d), E_x.stride(), (1, 128)),
-        _reach((b, h, x, d), scaled_3.stride(), (1, 8, 1, 128)),
-        _reach((b, h, x, d), dK.stride(), (1, 8, 1, 128)),
+        _reach((b, h, x, d), z3.stride(), (1, 16, 8, 1)),
+        _reach((x, d), E_x.stride(), (8, 1)),
+        _reach((b, h, x, d), scaled_3.stride(), (1, 16, 8, 1)),
+        _reach((b, h, x, d), dK.stride(), (1, 16, 8, 1)),
     ) >= 2**31
-    GRID = (x * b * triton.cdiv(h, 8) * triton.cdiv(d, 128),)
+    GRID = (b * triton.cdiv(h, 16) * triton.cdiv(x, 8) * d,)
     rotary_attention_gradient_dK[GRID](
         z3, E_x, scaled_3, dK,
         d // 2, d ** -0.5,
-        b, h, d, d,
+        h, x, d, d,
         *z3.stride(), *E_x.stride(), *scaled_3.stride(), *dK.stride(),
-        BLOCK_H=8, BLOCK_D=128, BLOCK_D1=32,
-        EVEN_H=h % 8 == 0, EVEN_D=d % 128 == 0, EVEN_D1=d % 32 == 0,
+        BLOCK_H=16, BLOCK_X=8, BLOCK_D1=128,
+        EVEN_H=h % 16 == 0, EVEN_X=x % 8 == 0, EVEN_D1=d == 128,
         STEP_D1=_step(d, z3.stride(), E_x.stride()),
-        STEP_D=_step(d, scaled_3.stride(), dK.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, h, q, d), z2.stride(), (1, 16, 1, 64)),
-        _reach((b, h, q, d), Q.stride(), (1, 16, 1, 64)),
-        _reach((q, d), dC_q.stride(), (1, 64)),
-        _reach((q, d), dE_q.stride(), (1, 64)),
+        _reach((b, h, q, d), z2.stride(), (1, 16, 1, 32)),
+        _reach((b, h, q, d), Q.stride(), (1, 16, 1, 32)),
+        _reach((q, d), dC_q.stride(), (1, 32)),
+        _reach((q, d), dE_q.stride(), (1, 32)),
     ) >= 2**31
-    GRID = (q * triton.cdiv(d, 64),)
+    GRID = (q * triton.cdiv(d, 32),)
     rotary_attention_gradient_dC_q_dE_q[GRID](
         z2, Q, dC_q, dE_q,
         d // 2, d ** -0.5,
         d, b, h,
         *z2.stride(), *Q.stride(), *dC_q.stride(), *dE_q.stride(),
-        BLOCK_D=64, BLOCK_H=16,
-        EVEN_D=d % 64 == 0, EVEN_H=h == 16,
+        BLOCK_D=32, BLOCK_H=16,
+        EVEN_D=d % 32 == 0, EVEN_H=h == 16,
         STEP_D=_step(d, z2.stride(), Q.stride(), dC_q.stride(), dE_q.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, h, x, d), z3.stride(), (1, 16, 1, 64)),
-        _reach((b, h, x, d), K.stride(), (1, 16, 1, 64)),
-        _reach((x, d), dC_x.stride(), (1, 64)),
-        _reach((x, d), dE_x.stride(), (1, 64)),
+        _reach((b, h, x, d), z3.stride(), (1, 16, 1, 32)),
+        _reach((b, h, x, d), K.stride(), (1, 16, 1, 32)),
+        _reach((x, d), dC_x.stride(), (1, 32)),
+        _reach((x, d), dE_x.stride(), (1, 32)),
     ) >= 2**31
-    GRID = (x * triton.cdiv(d, 64),)
+    GRID = (x * triton.cdiv(d, 32),)
     rotary_attention_gradient_dC_x_dE_x[GRID](
         z3, K, dC_x, dE_x,
         d // 2, d ** -0.5,
         d, b, h,
         *z3.stride(), *K.stride(), *dC_x.stride(), *dE_x.stride(),
-        BLOCK_D=64, BLOCK_H=16,
-        EVEN_D=d % 64 == 0, EVEN_H=h == 16,
+        BLOCK_D=32, BLOCK_H=16,
+        EVEN_D=d % 32 == 0, EVEN_H=h == 16,
         STEP_D=_step(d, z3.stride(), K.stride(), dC_x.stride(), dE_x.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

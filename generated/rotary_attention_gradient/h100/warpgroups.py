@@ -755,77 +755,76 @@ def run(Q, K, V, C_q, E_q, C_x, E_x, dO):
     )
 
     WIDE = max(
-        _reach((b, h, q, d), z2.stride(), (1, 8, 1, 128)),
-        _reach((q, d), E_q.stride(), (1, 128)),
-        _reach((b, h, q, d), scaled.stride(), (1, 8, 1, 128)),
-        _reach((b, h, q, d), dQ.stride(), (1, 8, 1, 128)),
+        _reach((b, h, q, d), z2.stride(), (1, 16, 8, 1)),
+        _reach((q, d), E_q.stride(), (8, 1)),
+        _reach((b, h, q, d), scaled.stride(), (1, 16, 8, 1)),
+        _reach((b, h, q, d), dQ.stride(), (1, 16, 8, 1)),
     ) >= 2**31
-    GRID = (q * b * triton.cdiv(h, 8) * triton.cdiv(d, 128),)
+    GRID = (b * triton.cdiv(h, 16) * triton.cdiv(q, 8) * d,)
     rotary_attention_gradient_dQ[GRID](
         z2, E_q, scaled, dQ,
         d // 2, d ** -0.5,
-        b, h, d, d,
+        h, q, d, d,
         *z2.stride(), *E_q.stride(), *scaled.stride(), *dQ.stride(),
-        BLOCK_H=8, BLOCK_D=128, BLOCK_D2=32,
-        EVEN_H=h % 8 == 0, EVEN_D=d % 128 == 0, EVEN_D2=d % 32 == 0,
-        STEP_D2=_step(d, z2.stride(), E_q.stride()), STEP_D=_step(d, scaled.stride(), dQ.stride()),
+        BLOCK_H=16, BLOCK_Q=8, BLOCK_D2=128,
+        EVEN_H=h % 16 == 0, EVEN_Q=q % 8 == 0, EVEN_D2=d == 128,
+        STEP_D2=_step(d, z2.stride(), E_q.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, h, x, d), z3.stride(), (1, 8, 1, 128)),
-        _reach((x, d), E_x.stride(), (1, 128)),
-        _reach((b, h, x, d), scaled_3.stride(), (1, 8, 1, 128)),
-        _reach((b, h, x, d), dK.stride(), (1, 8, 1, 128)),
+        _reach((b, h, x, d), z3.stride(), (1, 16, 8, 1)),
+        _reach((x, d), E_x.stride(), (8, 1)),
+        _reach((b, h, x, d), scaled_3.stride(), (1, 16, 8, 1)),
+        _reach((b, h, x, d), dK.stride(), (1, 16, 8, 1)),
     ) >= 2**31
-    GRID = (x * b * triton.cdiv(h, 8) * triton.cdiv(d, 128),)
+    GRID = (b * triton.cdiv(h, 16) * triton.cdiv(x, 8) * d,)
     rotary_attention_gradient_dK[GRID](
         z3, E_x, scaled_3, dK,
         d // 2, d ** -0.5,
-        b, h, d, d,
+        h, x, d, d,
         *z3.stride(), *E_x.stride(), *scaled_3.stride(), *dK.stride(),
-        BLOCK_H=8, BLOCK_D=128, BLOCK_D1=32,
-        EVEN_H=h % 8 == 0, EVEN_D=d % 128 == 0, EVEN_D1=d % 32 == 0,
+        BLOCK_H=16, BLOCK_X=8, BLOCK_D1=128,
+        EVEN_H=h % 16 == 0, EVEN_X=x % 8 == 0, EVEN_D1=d == 128,
         STEP_D1=_step(d, z3.stride(), E_x.stride()),
-        STEP_D=_step(d, scaled_3.stride(), dK.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, h, q, d), z2.stride(), (1, 16, 1, 64)),
-        _reach((b, h, q, d), Q.stride(), (1, 16, 1, 64)),
-        _reach((q, d), dC_q.stride(), (1, 64)),
-        _reach((q, d), dE_q.stride(), (1, 64)),
+        _reach((b, h, q, d), z2.stride(), (1, 16, 1, 32)),
+        _reach((b, h, q, d), Q.stride(), (1, 16, 1, 32)),
+        _reach((q, d), dC_q.stride(), (1, 32)),
+        _reach((q, d), dE_q.stride(), (1, 32)),
     ) >= 2**31
-    GRID = (q * triton.cdiv(d, 64),)
+    GRID = (q * triton.cdiv(d, 32),)
     rotary_attention_gradient_dC_q_dE_q[GRID](
         z2, Q, dC_q, dE_q,
         d // 2, d ** -0.5,
         d, b, h,
         *z2.stride(), *Q.stride(), *dC_q.stride(), *dE_q.stride(),
-        BLOCK_D=64, BLOCK_H=16,
-        EVEN_D=d % 64 == 0, EVEN_H=h == 16,
+        BLOCK_D=32, BLOCK_H=16,
+        EVEN_D=d % 32 == 0, EVEN_H=h == 16,
         STEP_D=_step(d, z2.stride(), Q.stride(), dC_q.stride(), dE_q.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, h, x, d), z3.stride(), (1, 16, 1, 64)),
-        _reach((b, h, x, d), K.stride(), (1, 16, 1, 64)),
-        _reach((x, d), dC_x.stride(), (1, 64)),
-        _reach((x, d), dE_x.stride(), (1, 64)),
+        _reach((b, h, x, d), z3.stride(), (1, 16, 1, 32)),
+        _reach((b, h, x, d), K.stride(), (1, 16, 1, 32)),
+        _reach((x, d), dC_x.stride(), (1, 32)),
+        _reach((x, d), dE_x.stride(), (1, 32)),
     ) >= 2**31
-    GRID = (x * triton.cdiv(d, 64),)
+    GRID = (x * triton.cdiv(d, 32),)
     rotary_attention_gradient_dC_x_dE_x[GRID](
         z3, K, dC_x, dE_x,
         d // 2, d ** -0.5,
         d, b, h,
         *z3.stride(), *K.stride(), *dC_x.stride(), *dE_x.stride(),
-        BLOCK_D=64, BLOCK_H=16,
-        EVEN_D=d % 64 == 0, EVEN_H=h == 16,
+        BLOCK_D=32, BLOCK_H=16,
+        EVEN_D=d % 32 == 0, EVEN_H=h == 16,
         STEP_D=_step(d, z3.stride(), K.stride(), dC_x.stride(), dE_x.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

@@ -10,6 +10,7 @@ selective_scan_gradient:
       sum(sum(where(index(t) == 0, 0, take * take2) * decay * step, over t), over b)
   materialise recurrence [b t d n]
   materialise H [b t d n]
+  materialise total_2 [b d n]
 selective_scan_gradient_recurrence_H:
   stream t
   group b
@@ -19,35 +20,47 @@ selective_scan_gradient_recurrence_H:
   tile d = 16
   tile n = 16
   tile t = 64
-selective_scan_gradient_dA:
+selective_scan_gradient_dD_total_2_dX:
   stream t
+  group b
+  group d
+  tile b = 1
+  tile d = 16
+  tile t = 32
+selective_scan_gradient_dA:
   group d
   group n
-  tile d = 2
+  tile d = 4
   tile n = 16
-  tile t = 32
-selective_scan_gradient_dD_dB_dC_dX:
+selective_scan_gradient_dB_dC:
   stream d
   group b
   group t
-  tile b = 8
+  group n
+  tile b = 1
   tile t = 1
-  tile d = 64
+  tile n = 16
+  tile d = 256
 
 selective_scan_gradient_recurrence_H, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*d*n*t + 4*b*d*n*t/g_n + 2*b*d*n*t/g_d + b*d*n/g_b
   M = 2*g_b*g_d*g_n*s_t + 4*g_b*g_d*s_t + 2*g_b*g_n*s_t + g_d*g_n
   bound = 2*b*d*n*t + d*n + 4*sqrt(2)*b*d*n*t/sqrt(M)
 
-selective_scan_gradient_dA, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 2*b*d*n*t + b*d*n*t/g_n + 2*d*n
-  M = 2*b*g_d*g_n*s_t + b*g_d*s_t + 2*g_d*g_n
-  bound = 2*b*d*n*t + 2*d*n + 2*b*d*n*t/M
+selective_scan_gradient_dD_total_2_dX, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 2*b*d*n*t + b*d*n + 4*b*d*t + b*d*n*t/g_d + b*d*n/g_b
+  M = 2*g_b*g_d*n*s_t + g_b*g_d*n + 4*g_b*g_d*s_t + g_b*n*s_t + g_d*n
+  bound = 2*b*d*n*t + b*d*n + 4*b*d*t + b*d*n**2*t/M + 2*b*d*n**(3/2)*sqrt(t)/sqrt(M)
 
-selective_scan_gradient_dD_dB_dC_dX, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 3*b*d*n*t + 5*b*d*t + b*d*n*t/(g_b*g_t) + 3*b*n*t
-  M = 3*g_b*g_t*n*s_d + 3*g_b*g_t*n + 5*g_b*g_t*s_d + n*s_d
-  bound = 3*b*d*n*t + 5*b*d*t + 3*b*n*t + 3*b*d*n**2*t/M
+selective_scan_gradient_dA, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = b*d*n + 2*d*n
+  M = b*g_d*g_n + g_d*g_n
+  bound = b*d*n + 2*d*n
+
+selective_scan_gradient_dB_dC, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 2*b*d*n*t + 3*b*d*n*t/g_n + 2*b*n*t
+  M = 2*g_b*g_n*g_t*s_d + 2*g_b*g_n*g_t + 3*g_b*g_t*s_d
+  bound = 2*b*d*n*t + 2*b*n*t + 6*b*d*n*t/M
 """
 
 import math
@@ -223,13 +236,15 @@ def selective_scan_gradient_recurrence_H(
 
 
 @triton.jit
-def selective_scan_gradient_dA(
-    recurrence, H, D, A, dA, size_d, size_n, size_t, size_b, recurrence_stride_b,
+def selective_scan_gradient_dD_total_2_dX(
+    recurrence, H, D, A, X, B, dD, total_2, dX, size_d, size_t, size_n, recurrence_stride_b,
     recurrence_stride_t, recurrence_stride_d, recurrence_stride_n, H_stride_b, H_stride_t,
-    H_stride_d, H_stride_n, D_stride_b, D_stride_t, D_stride_d, A_stride_d, A_stride_n, dA_stride_d,
-    dA_stride_n, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
-    BLOCK_B: tl.constexpr, EVEN_D: tl.constexpr, EVEN_N: tl.constexpr, EVEN_T: tl.constexpr,
-    EVEN_B: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
+    H_stride_d, H_stride_n, D_stride_b, D_stride_t, D_stride_d, A_stride_d, A_stride_n, X_stride_b,
+    X_stride_t, X_stride_d, B_stride_b, B_stride_t, B_stride_n, dD_stride_b, dD_stride_t,
+    dD_stride_d, total_2_stride_b, total_2_stride_d, total_2_stride_n, dX_stride_b, dX_stride_t,
+    dX_stride_d, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_N: tl.constexpr,
+    EVEN_D: tl.constexpr, EVEN_T: tl.constexpr, EVEN_N: tl.constexpr, STEP_N: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -242,19 +257,30 @@ def selective_scan_gradient_dA(
     H_stride_t = H_stride_t // STEP_N * STEP_N
     H_stride_d = H_stride_d // STEP_N * STEP_N
     A_stride_d = A_stride_d // STEP_N * STEP_N
-    dA_stride_d = dA_stride_d // STEP_N * STEP_N
+    B_stride_b = B_stride_b // STEP_N * STEP_N
+    B_stride_t = B_stride_t // STEP_N * STEP_N
+    total_2_stride_b = total_2_stride_b // STEP_N * STEP_N
+    total_2_stride_d = total_2_stride_d // STEP_N * STEP_N
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    n_id = pid % tl.cdiv(size_n, BLOCK_N)
-    pid = pid // tl.cdiv(size_n, BLOCK_N)
-    d_id = pid
-    b = tl.arange(0, BLOCK_B).to(INDEX)
-    b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
+    d_id = pid % tl.cdiv(size_d, BLOCK_D)
+    pid = pid // tl.cdiv(size_d, BLOCK_D)
+    b = pid
     d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
+    n = tl.arange(0, BLOCK_N).to(INDEX)
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+
+    # where its tensors start
+    recurrence_base = recurrence + b * recurrence_stride_b
+    H_base = H + b * H_stride_b
+    D_base = D + b * D_stride_b
+    X_base = X + b * X_stride_b
+    B_base = B + b * B_stride_b
+    dD_base = dD + b * dD_stride_b
+    total_2_base = total_2 + b * total_2_stride_b
+    dX_base = dX + b * dX_stride_b
 
     # held by the group for the whole stream
     A_tile = tl.load(
@@ -266,83 +292,133 @@ def selective_scan_gradient_dA(
     negated = p * -1.0
 
     # stream t
-    sum = tl.zeros([BLOCK_B, BLOCK_D, BLOCK_N], tl.float32)
-    for t_start in tl.range(0, size_t, BLOCK_T):
+    total_2_acc = tl.zeros([BLOCK_D, BLOCK_N], tl.float32)
+    for t_start in tl.range(0, size_t, BLOCK_T, num_stages=3):
         t = t_start + tl.arange(0, BLOCK_T).to(INDEX)
         t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
-        recurrence_t = tl.minimum(
-            tl.maximum((size_t - 1 - t)[None, :, None, None], 0),
-            size_t - 1,
-        ).to(INDEX)
+        recurrence_t = tl.minimum(tl.maximum((size_t - 1 - t)[:, None, None], 0), size_t - 1).to(
+            INDEX,
+        )
         recurrence_tile = tl.load(
-            recurrence
-            + b[:, None, None, None] * recurrence_stride_b
+            recurrence_base
             + recurrence_t * recurrence_stride_t
-            + d[None, None, :, None] * recurrence_stride_d
-            + n[None, None, None, :] * recurrence_stride_n,
-            mask=b_in[:, None, None, None]
-            & t_in[None, :, None, None]
-            & d_in[None, None, :, None]
-            & n_in[None, None, None, :],
+            + d[None, :, None] * recurrence_stride_d
+            + n[None, None, :] * recurrence_stride_n,
+            mask=t_in[:, None, None] & d_in[None, :, None] & n_in[None, None, :],
             other=0.0,
         )
-        H_t = tl.minimum(tl.maximum((t - 1)[None, :, None, None], 0), size_t - 1).to(INDEX)
+        H_t = tl.minimum(tl.maximum((t - 1)[:, None, None], 0), size_t - 1).to(INDEX)
         H_tile = tl.load(
-            H
-            + b[:, None, None, None] * H_stride_b
+            H_base
             + H_t * H_stride_t
-            + d[None, None, :, None] * H_stride_d
-            + n[None, None, None, :] * H_stride_n,
-            mask=b_in[:, None, None, None]
-            & t_in[None, :, None, None]
-            & d_in[None, None, :, None]
-            & n_in[None, None, None, :],
+            + d[None, :, None] * H_stride_d
+            + n[None, None, :] * H_stride_n,
+            mask=t_in[:, None, None] & d_in[None, :, None] & n_in[None, None, :],
             other=0.0,
         )
         D_tile = tl.load(
-            D
-            + b[:, None, None] * D_stride_b
-            + t[None, :, None] * D_stride_t
-            + d[None, None, :] * D_stride_d,
-            mask=b_in[:, None, None] & t_in[None, :, None] & d_in[None, None, :],
+            D_base + t[:, None] * D_stride_t + d[None, :] * D_stride_d,
+            mask=t_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        step = tl.log(1.0 + tl.exp(D_tile.to(tl.float32)))
-        decay = tl.exp(negated[None, None, :, :] * step[:, :, :, None])
-        scaled_in = tl.where(
-            t_in[None, :, None, None],
+        p_2 = tl.exp(D_tile.to(tl.float32))
+        shifted = 1.0 + p_2
+        step = tl.log(shifted)
+        decay = tl.exp(negated[None, :, :] * step[:, :, None])
+        scaled = (
             tl.where(
-                (t == 0)[None, :, None, None],
+                (t == 0)[:, None, None],
                 0.0,
                 recurrence_tile.to(tl.float32) * H_tile.to(tl.float32),
             )
             * decay
-            * step[:, :, :, None],
-            0.0,
         )
-        total = tl.sum(scaled_in, axis=1)
-        sum = sum + total
+        scaled_in = tl.where(t_in[:, None, None], scaled * step[:, :, None], 0.0)
+        total = tl.sum(scaled_in, axis=0)
+        total_2_acc = total_2_acc + total
+        X_tile = tl.load(
+            X_base + t[:, None] * X_stride_t + d[None, :] * X_stride_d,
+            mask=t_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
+        B_tile = tl.load(
+            B_base + t[:, None] * B_stride_t + n[None, :] * B_stride_n,
+            mask=t_in[:, None] & n_in[None, :],
+            other=0.0,
+        )
+        total_3 = tl.sum(recurrence_tile.to(tl.float32) * B_tile.to(tl.float32)[:, None, :], axis=2)
+        scaled_in_2 = tl.where(n_in[None, None, :], p[None, :, :] * scaled, 0.0)
+        total_4 = tl.sum(scaled_in_2, axis=2)
+        tl.store(
+            dD_base + t[:, None] * dD_stride_t + d[None, :] * dD_stride_d,
+            (X_tile.to(tl.float32) * total_3 - total_4) * (1.0 / shifted) * p_2,
+            mask=t_in[:, None] & d_in[None, :],
+        )
+        dX_2 = step * total_3
+        tl.store(
+            dX_base + t[:, None] * dX_stride_t + d[None, :] * dX_stride_d,
+            dX_2,
+            mask=t_in[:, None] & d_in[None, :],
+        )
 
     # tail
-    state_in = tl.where(b_in[:, None, None], sum, 0.0)
-    total_2 = tl.sum(state_in, axis=0)
     tl.store(
-        dA + d[:, None] * dA_stride_d + n[None, :] * dA_stride_n,
-        total_2 * p * -1.0,
+        total_2_base + d[:, None] * total_2_stride_d + n[None, :] * total_2_stride_n,
+        total_2_acc,
         mask=d_in[:, None] & n_in[None, :],
     )
 
 
 @triton.jit
-def selective_scan_gradient_dD_dB_dC_dX(
-    recurrence, X, D, dO, H, B, A, dD, dB, dC, dX, size_b, size_t, size_d, size_n,
-    recurrence_stride_b, recurrence_stride_t, recurrence_stride_d, recurrence_stride_n, X_stride_b,
-    X_stride_t, X_stride_d, D_stride_b, D_stride_t, D_stride_d, dO_stride_b, dO_stride_t,
-    dO_stride_d, H_stride_b, H_stride_t, H_stride_d, H_stride_n, B_stride_b, B_stride_t, B_stride_n,
-    A_stride_d, A_stride_n, dD_stride_b, dD_stride_t, dD_stride_d, dB_stride_b, dB_stride_t,
-    dB_stride_n, dC_stride_b, dC_stride_t, dC_stride_n, dX_stride_b, dX_stride_t, dX_stride_d,
-    BLOCK_B: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, EVEN_B: tl.constexpr,
-    EVEN_D: tl.constexpr, EVEN_N: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
+def selective_scan_gradient_dA(
+    total_2, A, dA, size_d, size_n, size_b, total_2_stride_b, total_2_stride_d, total_2_stride_n,
+    A_stride_d, A_stride_n, dA_stride_d, dA_stride_n, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_B: tl.constexpr, EVEN_D: tl.constexpr, EVEN_N: tl.constexpr, EVEN_B: tl.constexpr,
+    STEP_N: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_n = size_n // STEP_N * STEP_N
+    total_2_stride_b = total_2_stride_b // STEP_N * STEP_N
+    total_2_stride_d = total_2_stride_d // STEP_N * STEP_N
+    A_stride_d = A_stride_d // STEP_N * STEP_N
+    dA_stride_d = dA_stride_d // STEP_N * STEP_N
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    n_id = pid % tl.cdiv(size_n, BLOCK_N)
+    pid = pid // tl.cdiv(size_n, BLOCK_N)
+    d_id = pid
+    b = tl.arange(0, BLOCK_B).to(INDEX)
+    b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
+    d_n_lane = tl.arange(0, BLOCK_D * BLOCK_N)
+    d = d_id * BLOCK_D + d_n_lane // BLOCK_N
+    d_in = tl.full([BLOCK_D * BLOCK_N], True, tl.int1) if EVEN_D else d < size_d
+    n = n_id * BLOCK_N + d_n_lane % BLOCK_N
+    n_in = tl.full([BLOCK_D * BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+    total_2_tile = tl.load(
+        total_2
+        + b[:, None] * total_2_stride_b
+        + d[None, :] * total_2_stride_d
+        + n[None, :] * total_2_stride_n,
+        mask=b_in[:, None] & d_in[None, :] & n_in[None, :],
+        other=0.0,
+    )
+    total3 = tl.sum(total_2_tile.to(tl.float32), axis=0)
+    A_tile = tl.load(A + d * A_stride_d + n * A_stride_n, mask=d_in & n_in, other=0.0)
+    dA_2 = total3 * tl.exp(A_tile.to(tl.float32)) * -1.0
+    tl.store(dA + d * dA_stride_d + n * dA_stride_n, dA_2, mask=d_in & n_in)
+
+
+@triton.jit
+def selective_scan_gradient_dB_dC(
+    recurrence, X, D, dO, H, dB, dC, size_t, size_n, size_d, recurrence_stride_b,
+    recurrence_stride_t, recurrence_stride_d, recurrence_stride_n, X_stride_b, X_stride_t,
+    X_stride_d, D_stride_b, D_stride_t, D_stride_d, dO_stride_b, dO_stride_t, dO_stride_d,
+    H_stride_b, H_stride_t, H_stride_d, H_stride_n, dB_stride_b, dB_stride_t, dB_stride_n,
+    dC_stride_b, dC_stride_t, dC_stride_n, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    EVEN_N: tl.constexpr, EVEN_D: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -354,9 +430,6 @@ def selective_scan_gradient_dD_dB_dC_dX(
     H_stride_b = H_stride_b // STEP_N * STEP_N
     H_stride_t = H_stride_t // STEP_N * STEP_N
     H_stride_d = H_stride_d // STEP_N * STEP_N
-    B_stride_b = B_stride_b // STEP_N * STEP_N
-    B_stride_t = B_stride_t // STEP_N * STEP_N
-    A_stride_d = A_stride_d // STEP_N * STEP_N
     dB_stride_b = dB_stride_b // STEP_N * STEP_N
     dB_stride_t = dB_stride_t // STEP_N * STEP_N
     dC_stride_b = dC_stride_b // STEP_N * STEP_N
@@ -364,135 +437,61 @@ def selective_scan_gradient_dD_dB_dC_dX(
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
+    n_id = pid % tl.cdiv(size_n, BLOCK_N)
+    pid = pid // tl.cdiv(size_n, BLOCK_N)
     t = pid % size_t
     pid = pid // size_t
-    b_id = pid
-    b = b_id * BLOCK_B + tl.arange(0, BLOCK_B)
-    b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
-    n = tl.arange(0, BLOCK_N).to(INDEX)
+    b = pid
+    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
 
     # where its tensors start
-    X_base = X + t * X_stride_t
-    D_base = D + t * D_stride_t
-    dO_base = dO + t * dO_stride_t
-    H_base = H + t * H_stride_t
-    B_base = B + t * B_stride_t
-    dD_base = dD + t * dD_stride_t
-    dB_base = dB + t * dB_stride_t
-    dC_base = dC + t * dC_stride_t
-    dX_base = dX + t * dX_stride_t
+    recurrence_base = recurrence + b * recurrence_stride_b
+    X_base = X + b * X_stride_b + t * X_stride_t
+    D_base = D + b * D_stride_b + t * D_stride_t
+    dO_base = dO + b * dO_stride_b + t * dO_stride_t
+    H_base = H + b * H_stride_b + t * H_stride_t
+    dB_base = dB + b * dB_stride_b + t * dB_stride_t
+    dC_base = dC + b * dC_stride_b + t * dC_stride_t
 
     # held by the group for the whole stream
     difference = size_t - 1 - t
-    B_tile = tl.load(
-        B_base + b[:, None] * B_stride_b + n[None, :] * B_stride_n,
-        mask=b_in[:, None] & n_in[None, :],
-        other=0.0,
-    )
-    test = t == 0
-    difference_2 = t - 1
 
     # stream d
-    dB_acc = tl.zeros([BLOCK_B, BLOCK_N], tl.float32)
-    dC_acc = tl.zeros([BLOCK_B, BLOCK_N], tl.float32)
-    for d_start in tl.range(0, size_d, BLOCK_D, num_stages=3):
+    dB_acc = tl.zeros([BLOCK_N], tl.float32)
+    dC_acc = tl.zeros([BLOCK_N], tl.float32)
+    for d_start in tl.range(0, size_d, BLOCK_D):
         d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
         d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
         recurrence_t = tl.minimum(tl.maximum(difference, 0), size_t - 1).to(INDEX)
         recurrence_tile = tl.load(
-            recurrence
-            + b[:, None, None] * recurrence_stride_b
+            recurrence_base
             + recurrence_t * recurrence_stride_t
-            + d[None, :, None] * recurrence_stride_d
-            + n[None, None, :] * recurrence_stride_n,
-            mask=b_in[:, None, None] & d_in[None, :, None] & n_in[None, None, :],
-            other=0.0,
-        )
-        X_tile = tl.load(
-            X_base + b[:, None] * X_stride_b + d[None, :] * X_stride_d,
-            mask=b_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
-        D_tile = tl.load(
-            D_base + b[:, None] * D_stride_b + d[None, :] * D_stride_d,
-            mask=b_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
-        p = tl.exp(D_tile.to(tl.float32))
-        shifted = 1.0 + p
-        step = tl.log(shifted)
-        dB_2 = tl.sum(
-            recurrence_tile.to(tl.float32) * X_tile.to(tl.float32)[:, :, None] * step[:, :, None],
-            axis=1,
-        )
-        dB_acc = dB_acc + dB_2
-        dO_tile = tl.load(
-            dO_base + b[:, None] * dO_stride_b + d[None, :] * dO_stride_d,
-            mask=b_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
-        H_tile = tl.load(
-            H_base
-            + b[:, None, None] * H_stride_b
-            + d[None, :, None] * H_stride_d
-            + n[None, None, :] * H_stride_n,
-            mask=b_in[:, None, None] & d_in[None, :, None] & n_in[None, None, :],
-            other=0.0,
-        )
-        dC_2 = tl.sum(dO_tile.to(tl.float32)[:, :, None] * H_tile.to(tl.float32), axis=1)
-        dC_acc = dC_acc + dC_2
-        total = tl.sum(recurrence_tile.to(tl.float32) * B_tile.to(tl.float32)[:, None, :], axis=2)
-        A_tile = tl.load(
-            A + d[:, None] * A_stride_d + n[None, :] * A_stride_n,
+            + d[:, None] * recurrence_stride_d
+            + n[None, :] * recurrence_stride_n,
             mask=d_in[:, None] & n_in[None, :],
             other=0.0,
         )
-        p_2 = tl.exp(A_tile.to(tl.float32))
-        H_t = tl.minimum(tl.maximum(difference_2, 0), size_t - 1).to(INDEX)
-        H_tile_2 = tl.load(
-            H
-            + b[:, None, None] * H_stride_b
-            + H_t * H_stride_t
-            + d[None, :, None] * H_stride_d
-            + n[None, None, :] * H_stride_n,
-            mask=b_in[:, None, None] & d_in[None, :, None] & n_in[None, None, :],
+        X_tile = tl.load(X_base + d * X_stride_d, mask=d_in, other=0.0)
+        D_tile = tl.load(D_base + d * D_stride_d, mask=d_in, other=0.0)
+        step = tl.log(1.0 + tl.exp(D_tile.to(tl.float32)))
+        dB_2 = tl.sum(
+            recurrence_tile.to(tl.float32) * X_tile.to(tl.float32)[:, None] * step[:, None],
+            axis=0,
+        )
+        dB_acc = dB_acc + dB_2
+        dO_tile = tl.load(dO_base + d * dO_stride_d, mask=d_in, other=0.0)
+        H_tile = tl.load(
+            H_base + d[:, None] * H_stride_d + n[None, :] * H_stride_n,
+            mask=d_in[:, None] & n_in[None, :],
             other=0.0,
         )
-        decay = tl.exp((p_2 * -1.0)[None, :, :] * step[:, :, None])
-        scaled_in = tl.where(
-            n_in[None, None, :],
-            p_2[None, :, :]
-            * (
-                tl.where(test, 0.0, recurrence_tile.to(tl.float32) * H_tile_2.to(tl.float32))
-                * decay
-            ),
-            0.0,
-        )
-        total_2 = tl.sum(scaled_in, axis=2)
-        tl.store(
-            dD_base + b[:, None] * dD_stride_b + d[None, :] * dD_stride_d,
-            (X_tile.to(tl.float32) * total - total_2) * (1.0 / shifted) * p,
-            mask=b_in[:, None] & d_in[None, :],
-        )
-        dX_2 = step * total
-        tl.store(
-            dX_base + b[:, None] * dX_stride_b + d[None, :] * dX_stride_d,
-            dX_2,
-            mask=b_in[:, None] & d_in[None, :],
-        )
+        dC_2 = tl.sum(dO_tile.to(tl.float32)[:, None] * H_tile.to(tl.float32), axis=0)
+        dC_acc = dC_acc + dC_2
 
     # tail
-    tl.store(
-        dB_base + b[:, None] * dB_stride_b + n[None, :] * dB_stride_n,
-        dB_acc,
-        mask=b_in[:, None] & n_in[None, :],
-    )
-    tl.store(
-        dC_base + b[:, None] * dC_stride_b + n[None, :] * dC_stride_n,
-        dC_acc,
-        mask=b_in[:, None] & n_in[None, :],
-    )
+    tl.store(dB_base + n * dB_stride_n, dB_acc, mask=n_in)
+    tl.store(dC_base + n * dC_stride_n, dC_acc, mask=n_in)
 
 
 def _reach(sizes, strides, tiles):
@@ -524,17 +523,18 @@ def run(D, A, B, C, X, dO):
         raise ValueError(f"X is {tuple(X.shape)}, not {(b, t, d)}")
     if dO.shape != (b, t, d):
         raise ValueError(f"dO is {tuple(dO.shape)}, not {(b, t, d)}")
-    if b > 8:
-        raise ValueError(f"tiles hold up to 8 of b, not {b}")
     if n > 16:
         raise ValueError(f"tiles hold up to 16 of n, not {n}")
+    if b > 8:
+        raise ValueError(f"tiles hold up to 8 of b, not {b}")
     recurrence = torch.empty((b, t, d, n), dtype=torch.bfloat16, device=D.device)
     H = torch.empty((b, t, d, n), dtype=torch.bfloat16, device=D.device)
-    dA = torch.empty((d, n), dtype=torch.bfloat16, device=D.device)
     dD = torch.empty((b, t, d), dtype=torch.bfloat16, device=D.device)
+    total_2 = torch.empty((b, d, n), dtype=torch.bfloat16, device=D.device)
+    dX = torch.empty((b, t, d), dtype=torch.bfloat16, device=D.device)
+    dA = torch.empty((d, n), dtype=torch.bfloat16, device=D.device)
     dB = torch.empty((b, t, n), dtype=torch.bfloat16, device=D.device)
     dC = torch.empty((b, t, n), dtype=torch.bfloat16, device=D.device)
-    dX = torch.empty((b, t, d), dtype=torch.bfloat16, device=D.device)
 
     WIDE = max(
         _reach((b, t, d), D.stride(), (1, 64, 16)),
@@ -560,48 +560,66 @@ def run(D, A, B, C, X, dO):
     )
 
     WIDE = max(
-        _reach((b, t, d, n), recurrence.stride(), (8, 32, 2, 16)),
-        _reach((b, t, d, n), H.stride(), (8, 32, 2, 16)),
-        _reach((b, t, d), D.stride(), (8, 32, 2)),
-        _reach((d, n), A.stride(), (2, 16)),
-        _reach((d, n), dA.stride(), (2, 16)),
+        _reach((b, t, d, n), recurrence.stride(), (1, 32, 16, 16)),
+        _reach((b, t, d, n), H.stride(), (1, 32, 16, 16)),
+        _reach((b, t, d), D.stride(), (1, 32, 16)),
+        _reach((d, n), A.stride(), (16, 16)),
+        _reach((b, t, d), X.stride(), (1, 32, 16)),
+        _reach((b, t, n), B.stride(), (1, 32, 16)),
+        _reach((b, t, d), dD.stride(), (1, 32, 16)),
+        _reach((b, d, n), total_2.stride(), (1, 16, 16)),
+        _reach((b, t, d), dX.stride(), (1, 32, 16)),
     ) >= 2**31
-    GRID = (triton.cdiv(d, 2) * triton.cdiv(n, 16),)
-    selective_scan_gradient_dA[GRID](
-        recurrence, H, D, A, dA,
-        d, n, t, b,
-        *recurrence.stride(), *H.stride(), *D.stride(), *A.stride(), *dA.stride(),
-        BLOCK_D=2, BLOCK_N=16, BLOCK_T=32, BLOCK_B=8,
-        EVEN_D=d % 2 == 0, EVEN_N=n % 16 == 0, EVEN_T=t % 32 == 0, EVEN_B=b == 8,
-        STEP_N=_step(n, recurrence.stride(), H.stride(), A.stride(), dA.stride()),
+    GRID = (b * triton.cdiv(d, 16),)
+    selective_scan_gradient_dD_total_2_dX[GRID](
+        recurrence, H, D, A, X, B, dD, total_2, dX,
+        d, t, n,
+        *recurrence.stride(), *H.stride(), *D.stride(), *A.stride(), *X.stride(), *B.stride(),
+        *dD.stride(), *total_2.stride(), *dX.stride(),
+        BLOCK_D=16, BLOCK_T=32, BLOCK_N=16,
+        EVEN_D=d % 16 == 0, EVEN_T=t % 32 == 0, EVEN_N=n == 16,
+        STEP_N=_step(n, recurrence.stride(), H.stride(), A.stride(), B.stride(),
+        total_2.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, t, d, n), recurrence.stride(), (8, 1, 64, 16)),
-        _reach((b, t, d), X.stride(), (8, 1, 64)),
-        _reach((b, t, d), D.stride(), (8, 1, 64)),
-        _reach((b, t, d), dO.stride(), (8, 1, 64)),
-        _reach((b, t, d, n), H.stride(), (8, 1, 64, 16)),
-        _reach((b, t, n), B.stride(), (8, 1, 16)),
-        _reach((d, n), A.stride(), (64, 16)),
-        _reach((b, t, d), dD.stride(), (8, 1, 64)),
-        _reach((b, t, n), dB.stride(), (8, 1, 16)),
-        _reach((b, t, n), dC.stride(), (8, 1, 16)),
-        _reach((b, t, d), dX.stride(), (8, 1, 64)),
+        _reach((b, d, n), total_2.stride(), (8, 4, 16)),
+        _reach((d, n), A.stride(), (4, 16)),
+        _reach((d, n), dA.stride(), (4, 16)),
     ) >= 2**31
-    GRID = (triton.cdiv(b, 8) * t,)
-    selective_scan_gradient_dD_dB_dC_dX[GRID](
-        recurrence, X, D, dO, H, B, A, dD, dB, dC, dX,
-        b, t, d, n,
-        *recurrence.stride(), *X.stride(), *D.stride(), *dO.stride(), *H.stride(), *B.stride(),
-        *A.stride(), *dD.stride(), *dB.stride(), *dC.stride(), *dX.stride(),
-        BLOCK_B=8, BLOCK_D=64, BLOCK_N=16,
-        EVEN_B=b % 8 == 0, EVEN_D=d % 64 == 0, EVEN_N=n == 16,
-        STEP_N=_step(n, recurrence.stride(), H.stride(), B.stride(), A.stride(), dB.stride(),
-        dC.stride()),
+    GRID = (triton.cdiv(d, 4) * triton.cdiv(n, 16),)
+    selective_scan_gradient_dA[GRID](
+        total_2, A, dA,
+        d, n, b,
+        *total_2.stride(), *A.stride(), *dA.stride(),
+        BLOCK_D=4, BLOCK_N=16, BLOCK_B=8,
+        EVEN_D=d % 4 == 0, EVEN_N=n % 16 == 0, EVEN_B=b == 8,
+        STEP_N=_step(n, total_2.stride(), A.stride(), dA.stride()),
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((b, t, d, n), recurrence.stride(), (1, 1, 256, 16)),
+        _reach((b, t, d), X.stride(), (1, 1, 256)),
+        _reach((b, t, d), D.stride(), (1, 1, 256)),
+        _reach((b, t, d), dO.stride(), (1, 1, 256)),
+        _reach((b, t, d, n), H.stride(), (1, 1, 256, 16)),
+        _reach((b, t, n), dB.stride(), (1, 1, 16)),
+        _reach((b, t, n), dC.stride(), (1, 1, 16)),
+    ) >= 2**31
+    GRID = (b * t * triton.cdiv(n, 16),)
+    selective_scan_gradient_dB_dC[GRID](
+        recurrence, X, D, dO, H, dB, dC,
+        t, n, d,
+        *recurrence.stride(), *X.stride(), *D.stride(), *dO.stride(), *H.stride(), *dB.stride(),
+        *dC.stride(),
+        BLOCK_N=16, BLOCK_D=256,
+        EVEN_N=n % 16 == 0, EVEN_D=d % 256 == 0,
+        STEP_N=_step(n, recurrence.stride(), H.stride(), dB.stride(), dC.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
     )
     return dD, dA, dB, dC, dX

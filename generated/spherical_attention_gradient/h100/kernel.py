@@ -6,7 +6,9 @@ spherical_attention_gradient:
   bound the search: after 160 kernels, only those of 3 reductions or fewer were tried
   bound the search: after the work of 5,000 settings, further kernels were tried in 2 labellings
       and in the most parts
-  bound the search: after the work of 10,680 settings, no other orders, points or terms were
+  bound the search: after the work of 9,500 settings, no other orders, points or terms were
+      tried
+  bound the search: after the work of 10,714 settings, no other orders, points or terms were
       tried
   refactor sum: sum(sum(dO * V, over d) * ((S / norm) / norm), over x) = sum(dO * sum(V * ((S /
       norm) / norm), over x), over d)

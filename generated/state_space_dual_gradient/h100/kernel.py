@@ -9,23 +9,10 @@ state_space_dual_gradient:
       and in the most parts
   bound the search: after the work of 9,500 settings, no other orders, points or terms were
       tried
-  materialise negated [h] in fp32
-  materialise step [b t h] in fp32
-  materialise decay [b t h] in fp32
   materialise recurrence [b t h p n]
   materialise H [b t h p n]
+  materialise scaled [t b h] in fp32
   materialise scaled_2 [t b h] in fp32
-  materialise scaled_3 [t b h] in fp32
-state_space_dual_gradient_negated:
-  group h
-  tile h = 32
-state_space_dual_gradient_step_decay:
-  group b
-  group t
-  group h
-  tile b = 1
-  tile t = 16
-  tile h = 32
 state_space_dual_gradient_recurrence:
   stream t
   group b
@@ -45,10 +32,10 @@ state_space_dual_gradient_H:
   group n
   tile b = 1
   tile h = 1
-  tile p = 2
+  tile p = 8
   tile n = 64
   tile t = 32
-state_space_dual_gradient_scaled_2_scaled_3:
+state_space_dual_gradient_scaled_scaled_2:
   group t
   group b
   group h
@@ -59,22 +46,12 @@ state_space_dual_gradient_dA:
   group h
   tile h = 1
 state_space_dual_gradient_dX_dD_dB_dC:
-  stream h
+  stream p
   group b
   group t
   tile b = 1
   tile t = 1
-  tile h = 2
-
-state_space_dual_gradient_negated, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 2*h
-  M = g_h
-  bound = 2*h
-
-state_space_dual_gradient_step_decay, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 3*b*h*t + b*h*t/(g_b*g_t)
-  M = 2*g_b*g_h*g_t
-  bound = 3*b*h*t + 2*b*h*t/M
+  tile p = 8
 
 state_space_dual_gradient_recurrence, in values and axis sizes (g: group, s: chunk, M: memory):
   H = b*h*n*p*t + b*h*n*p*t/g_n + b*h*n*p*t/(g_n*g_p) + b*h*n*p*t/(g_h*g_p) +
@@ -83,15 +60,15 @@ state_space_dual_gradient_recurrence, in values and axis sizes (g: group, s: chu
   bound = b*h*n*p*t + b*h*p*t + b*h*t + h + b*h*n*t/M
 
 state_space_dual_gradient_H, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*h*n*p*t + b*h*n*p*t/g_n + 2*b*h*n*p*t/(g_n*g_p) + b*h*n*p*t/(g_h*g_p)
-  M = g_b*g_h*g_n*g_p*s_t + g_b*g_h*g_p*s_t + 2*g_b*g_h*s_t + g_b*g_n*s_t
-  bound = b*h*n*p*t + b*h*p*t + 2*b*h*t + b*n*t
+  H = b*h*n*p*t + b*h*n*p*t/g_n + b*h*n*p*t/(g_n*g_p) + b*h*n*p*t/(g_h*g_p) +
+      b*h*n*p/(g_b*g_n*g_p)
+  M = g_b*g_h*g_n*g_p*s_t + g_b*g_h*g_p*s_t + g_b*g_h*s_t + g_b*g_n*s_t + g_h
+  bound = b*h*n*p*t + b*h*p*t + b*h*t + h + b*h*n*t/M
 
-state_space_dual_gradient_scaled_2_scaled_3, in values and axis sizes (g: group, s: chunk, M:
-    memory):
-  H = 2*b*h*n*p*t + 4*b*h*t + b*h*t/(g_b*g_t)
-  M = Max(3*g_b*g_h*g_t + g_h, 2*g_b*g_h*g_t*n*p + 2*g_b*g_h*g_t + g_h + g_t)
-  bound = 2*b*h*n*p*t + 2*b*h*n*p*t/(M - 2) + 4*b*h*t + 2*b*h*t/(M - 2)
+state_space_dual_gradient_scaled_scaled_2, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 2*b*h*n*p*t + 3*b*h*t + b*h*t/(g_b*g_t)
+  M = Max(3*g_b*g_h*g_t + g_h, 2*g_b*g_h*g_t*n*p + g_b*g_h*g_t + g_h + g_t)
+  bound = 2*b*h*n*p*t + 2*b*h*n*p*t/(M - 2) + 3*b*h*t + b*h*t/(M - 2)
 
 state_space_dual_gradient_dA, in values and axis sizes (g: group, s: chunk, M: memory):
   H = b*h*t + 2*h
@@ -99,9 +76,9 @@ state_space_dual_gradient_dA, in values and axis sizes (g: group, s: chunk, M: m
   bound = b*h*t + 2*h
 
 state_space_dual_gradient_dX_dD_dB_dC, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 2*b*h*n*p*t + 3*b*h*p*t + 4*b*h*t + 3*b*n*t
-  M = 2*g_b*g_t*n*p*s_h + 3*g_b*g_t*n + 3*g_b*g_t*p*s_h + 4*g_b*g_t*s_h
-  bound = 2*b*h*n*p*t + 3*b*h*p*t + 4*b*h*t + 3*b*n*t
+  H = 2*b*h*n*p*t + 3*b*h*p*t + 3*b*h*t + 3*b*n*t
+  M = 2*g_b*g_t*h*n*s_p + 3*g_b*g_t*h*s_p + 3*g_b*g_t*h + 3*g_b*g_t*n
+  bound = 2*b*h*n*p*t + 3*b*h*p*t + 3*b*h*t + 3*b*n*t
 """
 
 import math
@@ -109,78 +86,6 @@ import math
 import torch
 import triton
 import triton.language as tl
-
-
-@triton.jit
-def state_space_dual_gradient_negated(
-    A, negated, size_h, A_stride_h, negated_stride_h, BLOCK_H: tl.constexpr, EVEN_H: tl.constexpr,
-    STEP_H: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_h = size_h // STEP_H * STEP_H
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    h_id = pid
-    h = h_id * BLOCK_H + tl.arange(0, BLOCK_H)
-    h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
-    A_tile = tl.load(A + h * A_stride_h, mask=h_in, other=0.0)
-    tl.store(negated + h * negated_stride_h, tl.exp(A_tile.to(tl.float32)) * -1.0, mask=h_in)
-
-
-@triton.jit
-def state_space_dual_gradient_step_decay(
-    D, negated, step, decay, size_t, size_h, D_stride_b, D_stride_t, D_stride_h, negated_stride_h,
-    step_stride_b, step_stride_t, step_stride_h, decay_stride_b, decay_stride_t, decay_stride_h,
-    BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr, EVEN_T: tl.constexpr, EVEN_H: tl.constexpr,
-    STEP_H: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_h = size_h // STEP_H * STEP_H
-    D_stride_b = D_stride_b // STEP_H * STEP_H
-    D_stride_t = D_stride_t // STEP_H * STEP_H
-    step_stride_b = step_stride_b // STEP_H * STEP_H
-    step_stride_t = step_stride_t // STEP_H * STEP_H
-    decay_stride_b = decay_stride_b // STEP_H * STEP_H
-    decay_stride_t = decay_stride_t // STEP_H * STEP_H
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    h_id = pid % tl.cdiv(size_h, BLOCK_H)
-    pid = pid // tl.cdiv(size_h, BLOCK_H)
-    t_id = pid % tl.cdiv(size_t, BLOCK_T)
-    pid = pid // tl.cdiv(size_t, BLOCK_T)
-    b = pid
-    t = t_id * BLOCK_T + tl.arange(0, BLOCK_T)
-    t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
-    h = h_id * BLOCK_H + tl.arange(0, BLOCK_H)
-    h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
-
-    # where its tensors start
-    D_base = D + b * D_stride_b
-    step_base = step + b * step_stride_b
-    decay_base = decay + b * decay_stride_b
-    D_tile = tl.load(
-        D_base + t[:, None] * D_stride_t + h[None, :] * D_stride_h,
-        mask=t_in[:, None] & h_in[None, :],
-        other=0.0,
-    )
-    log = tl.log(1.0 + tl.exp(D_tile.to(tl.float32)))
-    tl.store(
-        step_base + t[:, None] * step_stride_t + h[None, :] * step_stride_h,
-        log,
-        mask=t_in[:, None] & h_in[None, :],
-    )
-    negated_tile = tl.load(negated + h * negated_stride_h, mask=h_in, other=0.0)
-    tl.store(
-        decay_base + t[:, None] * decay_stride_t + h[None, :] * decay_stride_h,
-        tl.exp(log * negated_tile[None, :]),
-        mask=t_in[:, None] & h_in[None, :],
-    )
 
 
 @triton.jit
@@ -195,12 +100,12 @@ def linear_scan(a, b, axis: tl.constexpr):
 
 @triton.jit
 def state_space_dual_gradient_recurrence(
-    D, negated, dO, C, recurrence, size_h, size_p, size_n, size_t, D_stride_b, D_stride_t,
-    D_stride_h, negated_stride_h, dO_stride_b, dO_stride_t, dO_stride_h, dO_stride_p, C_stride_b,
-    C_stride_t, C_stride_n, recurrence_stride_b, recurrence_stride_t, recurrence_stride_h,
-    recurrence_stride_p, recurrence_stride_n, BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_T: tl.constexpr, EVEN_P: tl.constexpr, EVEN_N: tl.constexpr, EVEN_T: tl.constexpr,
-    STEP_N: tl.constexpr, WIDE: tl.constexpr,
+    D, A, dO, C, recurrence, size_h, size_p, size_n, size_t, D_stride_b, D_stride_t, D_stride_h,
+    A_stride_h, dO_stride_b, dO_stride_t, dO_stride_h, dO_stride_p, C_stride_b, C_stride_t,
+    C_stride_n, recurrence_stride_b, recurrence_stride_t, recurrence_stride_h, recurrence_stride_p,
+    recurrence_stride_n, BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
+    EVEN_P: tl.constexpr, EVEN_N: tl.constexpr, EVEN_T: tl.constexpr, STEP_N: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -229,13 +134,14 @@ def state_space_dual_gradient_recurrence(
 
     # where its tensors start
     D_base = D + b * D_stride_b + h * D_stride_h
-    negated_base = negated + h * negated_stride_h
+    A_base = A + h * A_stride_h
     dO_base = dO + b * dO_stride_b + h * dO_stride_h
     C_base = C + b * C_stride_b
     recurrence_base = recurrence + b * recurrence_stride_b + h * recurrence_stride_h
 
     # held by the group for the whole stream
-    negated_tile = tl.load(negated_base)
+    A_tile = tl.load(A_base)
+    negated = tl.exp(A_tile.to(tl.float32)) * -1.0
 
     # stream t
     recurrence_before = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
@@ -246,7 +152,7 @@ def state_space_dual_gradient_recurrence(
         top = tl.max(index_in, axis=0)
         D_t = tl.minimum(tl.maximum(size_t - t, 0), size_t - 1).to(INDEX)
         D_tile = tl.load(D_base + D_t * D_stride_t, mask=t_in, other=0.0)
-        p_2 = tl.exp(tl.log(1.0 + tl.exp(D_tile.to(tl.float32))) * negated_tile)
+        p_2 = tl.exp(tl.log(1.0 + tl.exp(D_tile.to(tl.float32))) * negated)
         index_in_2 = tl.where(t_in, t, 2147483647)
         low = tl.min(index_in_2, axis=0)
         difference = size_t - 1 - t
@@ -302,12 +208,11 @@ def linear_scan(a, b, axis: tl.constexpr):
 
 @triton.jit
 def state_space_dual_gradient_H(
-    decay, step, X, B, H, size_h, size_p, size_n, size_t, decay_stride_b, decay_stride_t,
-    decay_stride_h, step_stride_b, step_stride_t, step_stride_h, X_stride_b, X_stride_t, X_stride_h,
-    X_stride_p, B_stride_b, B_stride_t, B_stride_n, H_stride_b, H_stride_t, H_stride_h, H_stride_p,
-    H_stride_n, BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
-    EVEN_P: tl.constexpr, EVEN_N: tl.constexpr, EVEN_T: tl.constexpr, STEP_N: tl.constexpr,
-    WIDE: tl.constexpr,
+    D, A, X, B, H, size_h, size_p, size_n, size_t, D_stride_b, D_stride_t, D_stride_h, A_stride_h,
+    X_stride_b, X_stride_t, X_stride_h, X_stride_p, B_stride_b, B_stride_t, B_stride_n, H_stride_b,
+    H_stride_t, H_stride_h, H_stride_p, H_stride_n, BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_T: tl.constexpr, EVEN_P: tl.constexpr, EVEN_N: tl.constexpr, EVEN_T: tl.constexpr,
+    STEP_N: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -335,11 +240,15 @@ def state_space_dual_gradient_H(
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
 
     # where its tensors start
-    decay_base = decay + b * decay_stride_b + h * decay_stride_h
-    step_base = step + b * step_stride_b + h * step_stride_h
+    D_base = D + b * D_stride_b + h * D_stride_h
+    A_base = A + h * A_stride_h
     X_base = X + b * X_stride_b + h * X_stride_h
     B_base = B + b * B_stride_b
     H_base = H + b * H_stride_b + h * H_stride_h
+
+    # held by the group for the whole stream
+    A_tile = tl.load(A_base)
+    negated = tl.exp(A_tile.to(tl.float32)) * -1.0
 
     # stream t
     H_before = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
@@ -348,10 +257,11 @@ def state_space_dual_gradient_H(
         t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
         index_in = tl.where(t_in, t, -2147483648)
         top = tl.max(index_in, axis=0)
-        decay_tile = tl.load(decay_base + t * decay_stride_t, mask=t_in, other=0.0)
+        D_tile = tl.load(D_base + t * D_stride_t, mask=t_in, other=0.0)
+        step = tl.log(1.0 + tl.exp(D_tile.to(tl.float32)))
+        decay = tl.exp(step * negated)
         index_in_2 = tl.where(t_in, t, 2147483647)
         low = tl.min(index_in_2, axis=0)
-        step_tile = tl.load(step_base + t * step_stride_t, mask=t_in, other=0.0)
         X_tile = tl.load(
             X_base + t[:, None] * X_stride_t + p[None, :] * X_stride_p,
             mask=t_in[:, None] & p_in[None, :],
@@ -363,14 +273,14 @@ def state_space_dual_gradient_H(
             other=0.0,
         )
         scaled = (
-            (step_tile[:, None] * X_tile.to(tl.float32))[:, :, None]
+            (step[:, None] * X_tile.to(tl.float32))[:, :, None]
             * B_tile.to(tl.float32)[:, None, :]
         )
         recurrence = linear_scan(
-            tl.broadcast_to(decay_tile[:, None, None], [BLOCK_T, BLOCK_P, BLOCK_N]),
+            tl.broadcast_to(decay[:, None, None], [BLOCK_T, BLOCK_P, BLOCK_N]),
             tl.where(
                 (t == low)[:, None, None],
-                scaled + H_before[None, :, :] * decay_tile[:, None, None],
+                scaled + H_before[None, :, :] * decay[:, None, None],
                 scaled,
             ),
             0,
@@ -394,14 +304,14 @@ def state_space_dual_gradient_H(
 
 
 @triton.jit
-def state_space_dual_gradient_scaled_2_scaled_3(
-    recurrence, H, decay, step, A, scaled_2, scaled_3, size_t, size_b, size_h, size_p, size_n,
+def state_space_dual_gradient_scaled_scaled_2(
+    recurrence, H, D, A, scaled, scaled_2, size_t, size_b, size_h, size_p, size_n,
     recurrence_stride_b, recurrence_stride_t, recurrence_stride_h, recurrence_stride_p,
-    recurrence_stride_n, H_stride_b, H_stride_t, H_stride_h, H_stride_p, H_stride_n, decay_stride_b,
-    decay_stride_t, decay_stride_h, step_stride_b, step_stride_t, step_stride_h, A_stride_h,
-    scaled_2_stride_t, scaled_2_stride_b, scaled_2_stride_h, scaled_3_stride_t, scaled_3_stride_b,
-    scaled_3_stride_h, BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, EVEN_P: tl.constexpr,
-    EVEN_N: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
+    recurrence_stride_n, H_stride_b, H_stride_t, H_stride_h, H_stride_p, H_stride_n, D_stride_b,
+    D_stride_t, D_stride_h, A_stride_h, scaled_stride_t, scaled_stride_b, scaled_stride_h,
+    scaled_2_stride_t, scaled_2_stride_b, scaled_2_stride_h, BLOCK_P: tl.constexpr,
+    BLOCK_N: tl.constexpr, EVEN_P: tl.constexpr, EVEN_N: tl.constexpr, STEP_N: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -432,11 +342,10 @@ def state_space_dual_gradient_scaled_2_scaled_3(
     # where its tensors start
     recurrence_base = recurrence + b * recurrence_stride_b + h * recurrence_stride_h
     H_base = H + b * H_stride_b + h * H_stride_h
-    decay_base = decay + b * decay_stride_b + t * decay_stride_t + h * decay_stride_h
-    step_base = step + b * step_stride_b + t * step_stride_t + h * step_stride_h
+    D_base = D + b * D_stride_b + t * D_stride_t + h * D_stride_h
     A_base = A + h * A_stride_h
+    scaled_base = scaled + t * scaled_stride_t + b * scaled_stride_b + h * scaled_stride_h
     scaled_2_base = scaled_2 + t * scaled_2_stride_t + b * scaled_2_stride_b + h * scaled_2_stride_h
-    scaled_3_base = scaled_3 + t * scaled_3_stride_t + b * scaled_3_stride_b + h * scaled_3_stride_h
     recurrence_t = tl.minimum(tl.maximum(size_t - 1 - t, 0), size_t - 1).to(INDEX)
     recurrence_tile = tl.load(
         recurrence_base
@@ -456,12 +365,14 @@ def state_space_dual_gradient_scaled_2_scaled_3(
         tl.where(t == 0, 0.0, recurrence_tile.to(tl.float32) * H_tile.to(tl.float32)),
         axis=0,
     )
-    decay_tile = tl.load(decay_base)
-    scaled = total3 * decay_tile
-    step_tile = tl.load(step_base)
-    tl.store(scaled_2_base, scaled * step_tile)
+    D_tile = tl.load(D_base)
+    step = tl.log(1.0 + tl.exp(D_tile.to(tl.float32)))
     A_tile = tl.load(A_base)
-    tl.store(scaled_3_base, scaled * tl.exp(A_tile.to(tl.float32)))
+    p_2 = tl.exp(A_tile.to(tl.float32))
+    decay = tl.exp(step * (p_2 * -1.0))
+    scaled_3 = total3 * decay
+    tl.store(scaled_base, scaled_3 * step)
+    tl.store(scaled_2_base, scaled_3 * p_2)
 
 
 @triton.jit
@@ -498,16 +409,16 @@ def state_space_dual_gradient_dA(
 
 @triton.jit
 def state_space_dual_gradient_dX_dD_dB_dC(
-    recurrence, step, X, dO, H, B, scaled_3, D, dX, dD, dB, dC, size_t, size_h, size_p, size_n,
+    recurrence, B, X, D, dO, H, scaled_2, dX, dD, dB, dC, size_t, size_p, size_h, size_n,
     recurrence_stride_b, recurrence_stride_t, recurrence_stride_h, recurrence_stride_p,
-    recurrence_stride_n, step_stride_b, step_stride_t, step_stride_h, X_stride_b, X_stride_t,
-    X_stride_h, X_stride_p, dO_stride_b, dO_stride_t, dO_stride_h, dO_stride_p, H_stride_b,
-    H_stride_t, H_stride_h, H_stride_p, H_stride_n, B_stride_b, B_stride_t, B_stride_n,
-    scaled_3_stride_t, scaled_3_stride_b, scaled_3_stride_h, D_stride_b, D_stride_t, D_stride_h,
-    dX_stride_b, dX_stride_t, dX_stride_h, dX_stride_p, dD_stride_b, dD_stride_t, dD_stride_h,
-    dB_stride_b, dB_stride_t, dB_stride_n, dC_stride_b, dC_stride_t, dC_stride_n,
-    BLOCK_H: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, EVEN_H: tl.constexpr,
-    EVEN_P: tl.constexpr, EVEN_N: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
+    recurrence_stride_n, B_stride_b, B_stride_t, B_stride_n, X_stride_b, X_stride_t, X_stride_h,
+    X_stride_p, D_stride_b, D_stride_t, D_stride_h, dO_stride_b, dO_stride_t, dO_stride_h,
+    dO_stride_p, H_stride_b, H_stride_t, H_stride_h, H_stride_p, H_stride_n, scaled_2_stride_t,
+    scaled_2_stride_b, scaled_2_stride_h, dX_stride_b, dX_stride_t, dX_stride_h, dX_stride_p,
+    dD_stride_b, dD_stride_t, dD_stride_h, dB_stride_b, dB_stride_t, dB_stride_n, dC_stride_b,
+    dC_stride_t, dC_stride_n, BLOCK_P: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr,
+    EVEN_P: tl.constexpr, EVEN_H: tl.constexpr, EVEN_N: tl.constexpr, STEP_N: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -517,12 +428,12 @@ def state_space_dual_gradient_dX_dD_dB_dC(
     recurrence_stride_t = recurrence_stride_t // STEP_N * STEP_N
     recurrence_stride_h = recurrence_stride_h // STEP_N * STEP_N
     recurrence_stride_p = recurrence_stride_p // STEP_N * STEP_N
+    B_stride_b = B_stride_b // STEP_N * STEP_N
+    B_stride_t = B_stride_t // STEP_N * STEP_N
     H_stride_b = H_stride_b // STEP_N * STEP_N
     H_stride_t = H_stride_t // STEP_N * STEP_N
     H_stride_h = H_stride_h // STEP_N * STEP_N
     H_stride_p = H_stride_p // STEP_N * STEP_N
-    B_stride_b = B_stride_b // STEP_N * STEP_N
-    B_stride_t = B_stride_t // STEP_N * STEP_N
     dB_stride_b = dB_stride_b // STEP_N * STEP_N
     dB_stride_t = dB_stride_t // STEP_N * STEP_N
     dC_stride_b = dC_stride_b // STEP_N * STEP_N
@@ -533,20 +444,19 @@ def state_space_dual_gradient_dX_dD_dB_dC(
     t = pid % size_t
     pid = pid // size_t
     b = pid
-    p = tl.arange(0, BLOCK_P).to(INDEX)
-    p_in = tl.full([BLOCK_P], True, tl.int1) if EVEN_P else p < size_p
+    h = tl.arange(0, BLOCK_H).to(INDEX)
+    h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
     n = tl.arange(0, BLOCK_N).to(INDEX)
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
 
     # where its tensors start
     recurrence_base = recurrence + b * recurrence_stride_b
-    step_base = step + b * step_stride_b + t * step_stride_t
+    B_base = B + b * B_stride_b + t * B_stride_t
     X_base = X + b * X_stride_b + t * X_stride_t
+    D_base = D + b * D_stride_b + t * D_stride_t
     dO_base = dO + b * dO_stride_b + t * dO_stride_t
     H_base = H + b * H_stride_b + t * H_stride_t
-    B_base = B + b * B_stride_b + t * B_stride_t
-    scaled_3_base = scaled_3 + t * scaled_3_stride_t + b * scaled_3_stride_b
-    D_base = D + b * D_stride_b + t * D_stride_t
+    scaled_2_base = scaled_2 + t * scaled_2_stride_t + b * scaled_2_stride_b
     dX_base = dX + b * dX_stride_b + t * dX_stride_t
     dD_base = dD + b * dD_stride_b + t * dD_stride_t
     dB_base = dB + b * dB_stride_b + t * dB_stride_t
@@ -555,13 +465,18 @@ def state_space_dual_gradient_dX_dD_dB_dC(
     # held by the group for the whole stream
     difference = size_t - 1 - t
     B_tile = tl.load(B_base + n * B_stride_n, mask=n_in, other=0.0)
+    D_tile = tl.load(D_base + h * D_stride_h, mask=h_in, other=0.0)
+    p_2 = tl.exp(D_tile.to(tl.float32))
+    shifted = 1.0 + p_2
+    step = tl.log(shifted)
 
-    # stream h
+    # stream p
+    total2 = tl.zeros([BLOCK_H], tl.float32)
     dB_acc = tl.zeros([BLOCK_N], tl.float32)
     dC_acc = tl.zeros([BLOCK_N], tl.float32)
-    for h_start in tl.range(0, size_h, BLOCK_H):
-        h = h_start + tl.arange(0, BLOCK_H).to(INDEX)
-        h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
+    for p_start in tl.range(0, size_p, BLOCK_P):
+        p = p_start + tl.arange(0, BLOCK_P).to(INDEX)
+        p_in = tl.full([BLOCK_P], True, tl.int1) if EVEN_P else p < size_p
         recurrence_t = tl.minimum(tl.maximum(difference, 0), size_t - 1).to(INDEX)
         recurrence_tile = tl.load(
             recurrence_base
@@ -572,16 +487,21 @@ def state_space_dual_gradient_dX_dD_dB_dC(
             mask=h_in[:, None, None] & p_in[None, :, None] & n_in[None, None, :],
             other=0.0,
         )
-        step_tile = tl.load(step_base + h * step_stride_h, mask=h_in, other=0.0)
+        total = tl.sum(
+            B_tile.to(tl.float32)[None, None, :] * recurrence_tile.to(tl.float32),
+            axis=2,
+        )
         X_tile = tl.load(
             X_base + h[:, None] * X_stride_h + p[None, :] * X_stride_p,
             mask=h_in[:, None] & p_in[None, :],
             other=0.0,
         )
+        total2_2 = tl.sum(total * X_tile.to(tl.float32), axis=1)
+        total2 = total2 + total2_2
         dB_2 = tl.sum(
             tl.sum(
                 recurrence_tile.to(tl.float32)
-                * step_tile[:, None, None]
+                * step[:, None, None]
                 * X_tile.to(tl.float32)[:, :, None],
                 axis=1,
             ),
@@ -606,24 +526,16 @@ def state_space_dual_gradient_dX_dD_dB_dC(
             axis=0,
         )
         dC_acc = dC_acc + dC_2
-        total = tl.sum(
-            B_tile.to(tl.float32)[None, None, :] * recurrence_tile.to(tl.float32),
-            axis=2,
-        )
-        dX_2 = total * step_tile[:, None]
+        dX_2 = total * step[:, None]
         tl.store(
             dX_base + h[:, None] * dX_stride_h + p[None, :] * dX_stride_p,
             dX_2,
             mask=h_in[:, None] & p_in[None, :],
         )
-        total2 = tl.sum(total * X_tile.to(tl.float32), axis=1)
-        scaled_3_tile = tl.load(scaled_3_base + h * scaled_3_stride_h, mask=h_in, other=0.0)
-        D_tile = tl.load(D_base + h * D_stride_h, mask=h_in, other=0.0)
-        p_2 = tl.exp(D_tile.to(tl.float32))
-        dD_2 = (total2 - scaled_3_tile) * (1.0 / (1.0 + p_2)) * p_2
-        tl.store(dD_base + h * dD_stride_h, dD_2, mask=h_in)
 
     # tail
+    scaled_2_tile = tl.load(scaled_2_base + h * scaled_2_stride_h, mask=h_in, other=0.0)
+    tl.store(dD_base + h * dD_stride_h, (total2 - scaled_2_tile) * (1.0 / shifted) * p_2, mask=h_in)
     tl.store(dB_base + n * dB_stride_n, dB_acc, mask=n_in)
     tl.store(dC_base + n * dC_stride_n, dC_acc, mask=n_in)
 
@@ -665,62 +577,30 @@ def run(X, D, A, B, C, dO):
         raise ValueError(f"tiles hold up to 2048 of t, not {t}")
     if b > 4:
         raise ValueError(f"tiles hold up to 4 of b, not {b}")
-    negated = torch.empty((h,), dtype=torch.float32, device=X.device)
-    step = torch.empty((b, t, h), dtype=torch.float32, device=X.device)
-    decay = torch.empty((b, t, h), dtype=torch.float32, device=X.device)
+    if h > 32:
+        raise ValueError(f"tiles hold up to 32 of h, not {h}")
     recurrence = torch.empty((b, t, h, p, n), dtype=torch.bfloat16, device=X.device)
     H = torch.empty((b, t, h, p, n), dtype=torch.bfloat16, device=X.device)
+    scaled = torch.empty((t, b, h), dtype=torch.float32, device=X.device)
     scaled_2 = torch.empty((t, b, h), dtype=torch.float32, device=X.device)
-    scaled_3 = torch.empty((t, b, h), dtype=torch.float32, device=X.device)
     dA = torch.empty((h,), dtype=torch.bfloat16, device=X.device)
     dX = torch.empty((b, t, h, p), dtype=torch.bfloat16, device=X.device)
     dD = torch.empty((b, t, h), dtype=torch.bfloat16, device=X.device)
     dB = torch.empty((b, t, n), dtype=torch.bfloat16, device=X.device)
     dC = torch.empty((b, t, n), dtype=torch.bfloat16, device=X.device)
 
-    WIDE = max(_reach((h,), A.stride(), (32,)), _reach((h,), negated.stride(), (32,))) >= 2**31
-    GRID = (triton.cdiv(h, 32),)
-    state_space_dual_gradient_negated[GRID](
-        A, negated,
-        h,
-        *A.stride(), *negated.stride(),
-        BLOCK_H=32,
-        EVEN_H=h % 32 == 0,
-        STEP_H=_step(h, A.stride(), negated.stride()),
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((b, t, h), D.stride(), (1, 16, 32)),
-        _reach((h,), negated.stride(), (32,)),
-        _reach((b, t, h), step.stride(), (1, 16, 32)),
-        _reach((b, t, h), decay.stride(), (1, 16, 32)),
-    ) >= 2**31
-    GRID = (b * triton.cdiv(t, 16) * triton.cdiv(h, 32),)
-    state_space_dual_gradient_step_decay[GRID](
-        D, negated, step, decay,
-        t, h,
-        *D.stride(), *negated.stride(), *step.stride(), *decay.stride(),
-        BLOCK_T=16, BLOCK_H=32,
-        EVEN_T=t % 16 == 0, EVEN_H=h % 32 == 0,
-        STEP_H=_step(h, D.stride(), negated.stride(), step.stride(), decay.stride()),
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
-    )
-
     WIDE = max(
         _reach((b, t, h), D.stride(), (1, 32, 1)),
-        _reach((h,), negated.stride(), (1,)),
+        _reach((h,), A.stride(), (1,)),
         _reach((b, t, h, p), dO.stride(), (1, 32, 1, 8)),
         _reach((b, t, n), C.stride(), (1, 32, 64)),
         _reach((b, t, h, p, n), recurrence.stride(), (1, 32, 1, 8, 64)),
     ) >= 2**31
     GRID = (b * h * triton.cdiv(p, 8) * triton.cdiv(n, 64),)
     state_space_dual_gradient_recurrence[GRID](
-        D, negated, dO, C, recurrence,
+        D, A, dO, C, recurrence,
         h, p, n, t,
-        *D.stride(), *negated.stride(), *dO.stride(), *C.stride(), *recurrence.stride(),
+        *D.stride(), *A.stride(), *dO.stride(), *C.stride(), *recurrence.stride(),
         BLOCK_P=8, BLOCK_N=64, BLOCK_T=32,
         EVEN_P=p % 8 == 0, EVEN_N=n % 64 == 0, EVEN_T=t % 32 == 0,
         STEP_N=_step(n, C.stride(), recurrence.stride()),
@@ -729,39 +609,38 @@ def run(X, D, A, B, C, dO):
     )
 
     WIDE = max(
-        _reach((b, t, h), decay.stride(), (1, 32, 1)),
-        _reach((b, t, h), step.stride(), (1, 32, 1)),
-        _reach((b, t, h, p), X.stride(), (1, 32, 1, 2)),
+        _reach((b, t, h), D.stride(), (1, 32, 1)),
+        _reach((h,), A.stride(), (1,)),
+        _reach((b, t, h, p), X.stride(), (1, 32, 1, 8)),
         _reach((b, t, n), B.stride(), (1, 32, 64)),
-        _reach((b, t, h, p, n), H.stride(), (1, 32, 1, 2, 64)),
+        _reach((b, t, h, p, n), H.stride(), (1, 32, 1, 8, 64)),
     ) >= 2**31
-    GRID = (b * h * triton.cdiv(p, 2) * triton.cdiv(n, 64),)
+    GRID = (b * h * triton.cdiv(p, 8) * triton.cdiv(n, 64),)
     state_space_dual_gradient_H[GRID](
-        decay, step, X, B, H,
+        D, A, X, B, H,
         h, p, n, t,
-        *decay.stride(), *step.stride(), *X.stride(), *B.stride(), *H.stride(),
-        BLOCK_P=2, BLOCK_N=64, BLOCK_T=32,
-        EVEN_P=p % 2 == 0, EVEN_N=n % 64 == 0, EVEN_T=t % 32 == 0,
+        *D.stride(), *A.stride(), *X.stride(), *B.stride(), *H.stride(),
+        BLOCK_P=8, BLOCK_N=64, BLOCK_T=32,
+        EVEN_P=p % 8 == 0, EVEN_N=n % 64 == 0, EVEN_T=t % 32 == 0,
         STEP_N=_step(n, B.stride(), H.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(
         _reach((b, t, h, p, n), recurrence.stride(), (1, 1, 1, 64, 64)),
         _reach((b, t, h, p, n), H.stride(), (1, 1, 1, 64, 64)),
-        _reach((b, t, h), decay.stride(), (1, 1, 1)),
-        _reach((b, t, h), step.stride(), (1, 1, 1)),
+        _reach((b, t, h), D.stride(), (1, 1, 1)),
         _reach((h,), A.stride(), (1,)),
+        _reach((t, b, h), scaled.stride(), (1, 1, 1)),
         _reach((t, b, h), scaled_2.stride(), (1, 1, 1)),
-        _reach((t, b, h), scaled_3.stride(), (1, 1, 1)),
     ) >= 2**31
     GRID = (t * b * h,)
-    state_space_dual_gradient_scaled_2_scaled_3[GRID](
-        recurrence, H, decay, step, A, scaled_2, scaled_3,
+    state_space_dual_gradient_scaled_scaled_2[GRID](
+        recurrence, H, D, A, scaled, scaled_2,
         t, b, h, p, n,
-        *recurrence.stride(), *H.stride(), *decay.stride(), *step.stride(), *A.stride(),
-        *scaled_2.stride(), *scaled_3.stride(),
+        *recurrence.stride(), *H.stride(), *D.stride(), *A.stride(), *scaled.stride(),
+        *scaled_2.stride(),
         BLOCK_P=64, BLOCK_N=64,
         EVEN_P=p == 64, EVEN_N=n == 64,
         STEP_N=_step(n, recurrence.stride(), H.stride()),
@@ -770,15 +649,15 @@ def run(X, D, A, B, C, dO):
     )
 
     WIDE = max(
-        _reach((t, b, h), scaled_2.stride(), (2048, 4, 1)),
+        _reach((t, b, h), scaled.stride(), (2048, 4, 1)),
         _reach((h,), A.stride(), (1,)),
         _reach((h,), dA.stride(), (1,)),
     ) >= 2**31
     GRID = (h,)
     state_space_dual_gradient_dA[GRID](
-        scaled_2, A, dA,
+        scaled, A, dA,
         t, b,
-        *scaled_2.stride(), *A.stride(), *dA.stride(),
+        *scaled.stride(), *A.stride(), *dA.stride(),
         BLOCK_T=2048, BLOCK_B=4,
         EVEN_T=t == 2048, EVEN_B=b == 4,
         WIDE=WIDE,
@@ -786,28 +665,27 @@ def run(X, D, A, B, C, dO):
     )
 
     WIDE = max(
-        _reach((b, t, h, p, n), recurrence.stride(), (1, 1, 2, 64, 64)),
-        _reach((b, t, h), step.stride(), (1, 1, 2)),
-        _reach((b, t, h, p), X.stride(), (1, 1, 2, 64)),
-        _reach((b, t, h, p), dO.stride(), (1, 1, 2, 64)),
-        _reach((b, t, h, p, n), H.stride(), (1, 1, 2, 64, 64)),
+        _reach((b, t, h, p, n), recurrence.stride(), (1, 1, 32, 8, 64)),
         _reach((b, t, n), B.stride(), (1, 1, 64)),
-        _reach((t, b, h), scaled_3.stride(), (1, 1, 2)),
-        _reach((b, t, h), D.stride(), (1, 1, 2)),
-        _reach((b, t, h, p), dX.stride(), (1, 1, 2, 64)),
-        _reach((b, t, h), dD.stride(), (1, 1, 2)),
+        _reach((b, t, h, p), X.stride(), (1, 1, 32, 8)),
+        _reach((b, t, h), D.stride(), (1, 1, 32)),
+        _reach((b, t, h, p), dO.stride(), (1, 1, 32, 8)),
+        _reach((b, t, h, p, n), H.stride(), (1, 1, 32, 8, 64)),
+        _reach((t, b, h), scaled_2.stride(), (1, 1, 32)),
+        _reach((b, t, h, p), dX.stride(), (1, 1, 32, 8)),
+        _reach((b, t, h), dD.stride(), (1, 1, 32)),
         _reach((b, t, n), dB.stride(), (1, 1, 64)),
         _reach((b, t, n), dC.stride(), (1, 1, 64)),
     ) >= 2**31
     GRID = (b * t,)
     state_space_dual_gradient_dX_dD_dB_dC[GRID](
-        recurrence, step, X, dO, H, B, scaled_3, D, dX, dD, dB, dC,
-        t, h, p, n,
-        *recurrence.stride(), *step.stride(), *X.stride(), *dO.stride(), *H.stride(), *B.stride(),
-        *scaled_3.stride(), *D.stride(), *dX.stride(), *dD.stride(), *dB.stride(), *dC.stride(),
-        BLOCK_H=2, BLOCK_P=64, BLOCK_N=64,
-        EVEN_H=h % 2 == 0, EVEN_P=p == 64, EVEN_N=n == 64,
-        STEP_N=_step(n, recurrence.stride(), H.stride(), B.stride(), dB.stride(), dC.stride()),
+        recurrence, B, X, D, dO, H, scaled_2, dX, dD, dB, dC,
+        t, p, h, n,
+        *recurrence.stride(), *B.stride(), *X.stride(), *D.stride(), *dO.stride(), *H.stride(),
+        *scaled_2.stride(), *dX.stride(), *dD.stride(), *dB.stride(), *dC.stride(),
+        BLOCK_P=8, BLOCK_H=32, BLOCK_N=64,
+        EVEN_P=p % 8 == 0, EVEN_H=h == 32, EVEN_N=n == 64,
+        STEP_N=_step(n, recurrence.stride(), B.stride(), H.stride(), dB.stride(), dC.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )

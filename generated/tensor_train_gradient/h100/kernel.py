@@ -8,11 +8,11 @@ tensor_train_gradient:
       and in the most parts
   bound the search: after the work of 9,000 settings, no other orders of points, and no more
       points, of the term as is were tried
-  bound the search: after the work of 10,219 settings, no other orders, points or terms were
+  bound the search: after the work of 10,698 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 11,469 settings, no other orders, points or terms were
+  bound the search: after the work of 11,907 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 12,738 settings, no other orders, points or terms were
+  bound the search: after the work of 13,191 settings, no other orders, points or terms were
       tried
   refactor A_Y_B_Z_C: sum(A * Y * B * Z * C, over a j b k) = sum(sum(A * sum(B * C, over b),
       over a) * Y * Z, over j k)
@@ -30,96 +30,83 @@ tensor_train_gradient:
       * B, over a) * C, over b) * Y * Z, over j k)
   materialise A_B [i j b]
   materialise total [i j k]
+  materialise B_C_dO_X_Y_Z_part [n_part16 i j k] in fp32
   materialise B_C [a j k]
   materialise total_2 [i j k]
-  materialise scaled [n i j]
-  materialise dO_X_Y_Z_dO_X_Y_Z_part [n_part16 i j k] in fp32
   materialise dO_X_Y_Z [i j k]
-tensor_train_gradient_A_B:
+tensor_train_gradient_A_B_total_2:
   group i
   group j
-  group b
   tile i = 16
   tile j = 1
-  tile b = 16
-tensor_train_gradient_total_B_C_total_2:
-  stream i
+tensor_train_gradient_B_C_total_2_dO_X_Y_Z_parts:
+  stream n
+  part n = 16
+  group j
+  group k
+  tile j = 1
+  tile k = 32
+  tile n = 128
+tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge:
+  merge n_part16
   group j
   group k
   tile j = 1
   tile k = 16
-  tile i = 32
-tensor_train_gradient_scaled:
-  group n
-  group i
-  group j
-  tile n = 4
-  tile i = 32
-  tile j = 32
-tensor_train_gradient_dO_X_Y_Z_parts:
-  stream n
-  part n = 16
-  group i
-  group j
-  group k
-  tile i = 4
-  tile j = 32
-  tile k = 32
-  tile n = 256
-tensor_train_gradient_dO_X_Y_Z_merge:
-  merge n_part16
-  group i
-  group j
-  group k
-  tile i = 1
-  tile j = 1
-  tile k = 32
   tile n_part16 = 16
 tensor_train_gradient_dA_dB_dC:
   stream j
   tile j = 1
-tensor_train_gradient_dX_dY_dZ:
+tensor_train_gradient_dX:
+  stream j
+  group n
+  group i
+  tile n = 256
+  tile i = 32
+  tile j = 1
+tensor_train_gradient_dY_dZ:
   stream i
   group n
-  tile n = 32
-  tile i = 32
+  tile n = 128
+  tile i = 1
 
-tensor_train_gradient_A_B, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = a*b*i*j/g_i + a*b*i*j/(g_b*g_j) + b*i*j
-  M = Max(g_b*g_i*g_j, a*g_b*g_j + a*g_i)
-  bound = b*i*j + 2*a**2*b*i*j/M + 2*a*b*i*j*sqrt(M + a**2)/M
+tensor_train_gradient_A_B_total_2, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = a*b*i*j/g_i + a*i*j/g_j + b*i*j + b*i*j*k/(g_i*g_j) + i*j*k
+  M = Max(b*g_i*g_j + b*k, b*g_i*g_j + g_i*g_j*k, a*b*g_j + a*g_i + b*k)
+  bound = 2*a**2*b**2*i*j*k/(M - 2*b*k)**2 + 2*a**2*b*i*j/(M - 2*b*k) +
+      2*a*b**(3/2)*i*j*k*sqrt(a**2*b + 2*b*(M - 2*b*k) + k*(M - 2*b*k))/(M - 2*b*k)**2 +
+      2*a*sqrt(b)*i*j*sqrt(a**2*b + 2*b*(M - 2*b*k) + k*(M - 2*b*k))/(M - 2*b*k) +
+      2*b**2*i*j*k/(M - 2*b*k) + b*i*j*k**2/(M - 2*b*k) + b*i*j + i*j*k
 
-tensor_train_gradient_total_B_C_total_2, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = a*b*j*k/g_k + a*j*k + a*i*j*k/(g_j*g_k) + b*i*j*k/g_k + b*j*k/g_j + 2*i*j*k
-  M = a*b*g_j + a*g_j*g_k + a*s_i + b*g_j*s_i + b*g_k + 2*g_j*g_k*s_i
-  bound = a*j*k + 2*i*j*k + a**2*i*j*k/M + 2*a*b**2*j*k/M + b**2*i*j*k/M +
-      2*sqrt(a)*b*j*k*sqrt(M + b**2)*sqrt(M + a*i)*sqrt(M*a + M*i + a**2*i)/M**2 +
-      2*a**2*b**2*i*j*k/M**2
+tensor_train_gradient_B_C_total_2_dO_X_Y_Z_parts, in values and axis sizes (g: group, s: chunk,
+    M: memory):
+  H = i*j*k*n_part16 + j*k*n/g_k + j*k*n/g_j + i*j*k*n/(g_j*g_k) + j*k*n/(g_j*g_k)
+  M = g_j*g_k*i + g_j*s_n + g_k*s_n + i*s_n + s_n
+  bound = i*j*k*n_part16 + i**2*j*k*n/M + i*j*k*n/M + 2*sqrt(i)*j*k*n/sqrt(M)
 
-tensor_train_gradient_scaled, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = i*j*n + i*j*n/g_j + i*j*n/g_i + i*j*n/(g_i*g_j)
-  M = Max(g_i*g_j*g_n, g_i*g_n + g_j*g_n + g_n)
-  bound = i*j*n + i*j*n/M + 2*i*j*n/sqrt(M)
-
-tensor_train_gradient_dO_X_Y_Z_parts, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = i*j*k*n_part16 + i*j*k*n/g_k + i*j*k*n/(g_i*g_j)
-  M = g_i*g_j*g_k + g_i*g_j*s_n + g_k*s_n
-  bound = i*j*k*n_part16 + 2*i*j*k*n/sqrt(M)
-
-tensor_train_gradient_dO_X_Y_Z_merge, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = i*j*k*n_part16 + i*j*k
-  M = g_i*g_j*g_k*s_n_part16 + g_i*g_j*g_k
-  bound = i*j*k*n_part16 + i*j*k
+tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge, in values and axis sizes (g: group, s: chunk,
+    M: memory):
+  H = a*b*j*k/g_k + a*j*k + a*i*j*k/(g_j*g_k) + b*j*k/g_j + i*j*k*n_part16 + 2*i*j*k
+  M = a*b*g_j + a*g_j*g_k + a*i + b*g_k + g_j*g_k*i*s_n_part16 + 2*g_j*g_k*i
+  bound = 2*a**(3/2)*b*i*j*k*sqrt(a*b**2 + a*(M - a*i) + 2*i*(M - a*i))/(M - a*i)**2 +
+      2*sqrt(a)*b*j*k*sqrt(a*b**2 + a*(M - a*i) + 2*i*(M - a*i))/(M - a*i) +
+      2*a**2*b**2*i*j*k/(M - a*i)**2 + a**2*i*j*k/(M - a*i) + 2*a*b**2*j*k/(M - a*i) +
+      2*a*i**2*j*k/(M - a*i) + a*j*k + i*j*k*n_part16 + 2*i*j*k
 
 tensor_train_gradient_dA_dB_dC, in values and axis sizes (g: group, s: chunk, M: memory):
   H = a*b*j + 2*a*i + a*j*k + b*i*j + 2*b*k + i*j*k
   M = a*b*s_j + 2*a*i + a*k*s_j + b*i*s_j + 2*b*k + i*k*s_j
   bound = a*b*j + 2*a*i + a*j*k + b*i*j + 2*b*k + i*j*k
 
-tensor_train_gradient_dX_dY_dZ, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 2*i*n + 2*j*n + 2*k*n + n + 2*i*j*k*n/g_n
-  M = 2*g_n*j + 2*g_n*k + 2*g_n*s_i + g_n + 2*j*k*s_i
-  bound = 2*i*n + 2*j*n + 2*k*n + n + 4*i*j**2*k*n/M + 4*i*j*k**2*n/M + 2*i*j*k*n/M
+tensor_train_gradient_dX, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = i*n + i*j*k*n/g_n + i*j*n/g_i + i*k*n/g_i + i*n/g_i
+  M = g_i*g_n + g_i*k*s_j + g_n*k + g_n*s_j + g_n
+  bound = i*n + i*j*k**2*n/M + i*j*k*n/M + 2*i*sqrt(j)*sqrt(k)*n*sqrt(j + k + 1)/sqrt(M)
+
+tensor_train_gradient_dY_dZ, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = i*n + 2*j*n + 2*k*n + n + i*j*k*n/g_n
+  M = 2*g_n*j + 2*g_n*k + g_n*s_i + g_n + j*k*s_i
+  bound = i*n + 2*j*n + 2*k*n + n + 2*i*j**2*k*n/M + 2*i*j*k**2*n/M + i*j*k*n/M
 """
 
 import math
@@ -131,11 +118,13 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
-def tensor_train_gradient_A_B(
-    A, B, A_B, size_i, size_j, size_b, size_a, A_stride_i, A_stride_a, B_stride_a, B_stride_j,
-    B_stride_b, A_B_stride_i, A_B_stride_j, A_B_stride_b, BLOCK_I: tl.constexpr,
-    BLOCK_B: tl.constexpr, BLOCK_A: tl.constexpr, EVEN_I: tl.constexpr, EVEN_B: tl.constexpr,
-    EVEN_A: tl.constexpr, STEP_A: tl.constexpr, STEP_B: tl.constexpr, WIDE: tl.constexpr,
+def tensor_train_gradient_A_B_total_2(
+    A, B, C, A_B, total_2, size_i, size_j, size_a, size_b, size_k, A_stride_i, A_stride_a,
+    B_stride_a, B_stride_j, B_stride_b, C_stride_b, C_stride_k, A_B_stride_i, A_B_stride_j,
+    A_B_stride_b, total_2_stride_i, total_2_stride_j, total_2_stride_k, BLOCK_I: tl.constexpr,
+    BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_I: tl.constexpr,
+    EVEN_A: tl.constexpr, EVEN_B: tl.constexpr, EVEN_K: tl.constexpr, STEP_A: tl.constexpr,
+    STEP_B: tl.constexpr, STEP_K: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -147,11 +136,13 @@ def tensor_train_gradient_A_B(
     B_stride_j = B_stride_j // STEP_B * STEP_B
     A_B_stride_i = A_B_stride_i // STEP_B * STEP_B
     A_B_stride_j = A_B_stride_j // STEP_B * STEP_B
+    size_k = size_k // STEP_K * STEP_K
+    C_stride_b = C_stride_b // STEP_K * STEP_K
+    total_2_stride_i = total_2_stride_i // STEP_K * STEP_K
+    total_2_stride_j = total_2_stride_j // STEP_K * STEP_K
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    b_id = pid % tl.cdiv(size_b, BLOCK_B)
-    pid = pid // tl.cdiv(size_b, BLOCK_B)
     j = pid % size_j
     pid = pid // size_j
     i_id = pid
@@ -159,12 +150,15 @@ def tensor_train_gradient_A_B(
     i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
     a = tl.arange(0, BLOCK_A).to(INDEX)
     a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
-    b = b_id * BLOCK_B + tl.arange(0, BLOCK_B)
+    b = tl.arange(0, BLOCK_B).to(INDEX)
     b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
+    k = tl.arange(0, BLOCK_K).to(INDEX)
+    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # where its tensors start
     B_base = B + j * B_stride_j
     A_B_base = A_B + j * A_B_stride_j
+    total_2_base = total_2 + j * total_2_stride_j
     A_tile = tl.load(
         A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
         mask=i_in[:, None] & a_in[None, :],
@@ -181,189 +175,33 @@ def tensor_train_gradient_A_B(
         A_B_2,
         mask=i_in[:, None] & b_in[None, :],
     )
-
-
-@triton.jit
-def tensor_train_gradient_total_B_C_total_2(
-    A_B, C, A, B, total, B_C, total_2, size_k, size_i, size_b, size_a, A_B_stride_i, A_B_stride_j,
-    A_B_stride_b, C_stride_b, C_stride_k, A_stride_i, A_stride_a, B_stride_a, B_stride_j,
-    B_stride_b, total_stride_i, total_stride_j, total_stride_k, B_C_stride_a, B_C_stride_j,
-    B_C_stride_k, total_2_stride_i, total_2_stride_j, total_2_stride_k, BLOCK_K: tl.constexpr,
-    BLOCK_I: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_A: tl.constexpr, EVEN_K: tl.constexpr,
-    EVEN_I: tl.constexpr, EVEN_B: tl.constexpr, EVEN_A: tl.constexpr, STEP_B: tl.constexpr,
-    STEP_K: tl.constexpr, STEP_A: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_b = size_b // STEP_B * STEP_B
-    A_B_stride_i = A_B_stride_i // STEP_B * STEP_B
-    A_B_stride_j = A_B_stride_j // STEP_B * STEP_B
-    B_stride_a = B_stride_a // STEP_B * STEP_B
-    B_stride_j = B_stride_j // STEP_B * STEP_B
-    size_k = size_k // STEP_K * STEP_K
-    C_stride_b = C_stride_b // STEP_K * STEP_K
-    total_stride_i = total_stride_i // STEP_K * STEP_K
-    total_stride_j = total_stride_j // STEP_K * STEP_K
-    B_C_stride_a = B_C_stride_a // STEP_K * STEP_K
-    B_C_stride_j = B_C_stride_j // STEP_K * STEP_K
-    total_2_stride_i = total_2_stride_i // STEP_K * STEP_K
-    total_2_stride_j = total_2_stride_j // STEP_K * STEP_K
-    size_a = size_a // STEP_A * STEP_A
-    A_stride_i = A_stride_i // STEP_A * STEP_A
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    k_id = pid % tl.cdiv(size_k, BLOCK_K)
-    pid = pid // tl.cdiv(size_k, BLOCK_K)
-    j = pid
-    a = tl.arange(0, BLOCK_A).to(INDEX)
-    a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
-    b = tl.arange(0, BLOCK_B).to(INDEX)
-    b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
-    k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
-    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
-
-    # where its tensors start
-    total_base = total + j * total_stride_j
-    total_2_base = total_2 + j * total_2_stride_j
-    if not DESCRIPTORS:
-        A_B_base = A_B + j * A_B_stride_j
-        B_base = B + j * B_stride_j
-        B_C_base = B_C + j * B_C_stride_j
-
-    # held by the group for the whole stream
-    if DESCRIPTORS:
-        C_tile = C.load([0, k_id * BLOCK_K])
-    else:
-        C_tile = tl.load(
-            C + b[:, None] * C_stride_b + k[None, :] * C_stride_k,
-            mask=b_in[:, None] & k_in[None, :],
-            other=0.0,
-        )
-    if DESCRIPTORS:
-        B_tile = tl.reshape(B.load([j, 0, 0]), [BLOCK_A, BLOCK_B])
-    else:
-        B_tile = tl.load(
-            B_base + a[:, None] * B_stride_a + b[None, :] * B_stride_b,
-            mask=a_in[:, None] & b_in[None, :],
-            other=0.0,
-        )
-    B_C_2 = tl.dot(B_tile, C_tile, input_precision='ieee')
-
-    # stream i
-    for i_start in tl.range(0, size_i, BLOCK_I):
-        i = i_start + tl.arange(0, BLOCK_I).to(INDEX)
-        i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
-        if DESCRIPTORS:
-            A_B_tile = tl.reshape(A_B.load([j, i_start, 0]), [BLOCK_I, BLOCK_B])
-        else:
-            A_B_tile = tl.load(
-                A_B_base + i[:, None] * A_B_stride_i + b[None, :] * A_B_stride_b,
-                mask=i_in[:, None] & b_in[None, :],
-                other=0.0,
-            )
-        total_3 = tl.dot(A_B_tile, C_tile, input_precision='ieee')
-        tl.store(
-            total_base + i[:, None] * total_stride_i + k[None, :] * total_stride_k,
-            total_3,
-            mask=i_in[:, None] & k_in[None, :],
-        )
-        if DESCRIPTORS:
-            A_tile = A.load([i_start, 0])
-        else:
-            A_tile = tl.load(
-                A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
-                mask=i_in[:, None] & a_in[None, :],
-                other=0.0,
-            )
-        total_2_2 = tl.dot(A_tile, B_C_2.to(total.dtype.element_ty), input_precision='ieee')
-        tl.store(
-            total_2_base + i[:, None] * total_2_stride_i + k[None, :] * total_2_stride_k,
-            total_2_2,
-            mask=i_in[:, None] & k_in[None, :],
-        )
-
-    # tail
-    B_C_tile = B_C_2
-    if DESCRIPTORS:
-        B_C.store([j, 0, k_id * BLOCK_K], tl.reshape(B_C_tile.to(B_C.dtype), [1, BLOCK_A, BLOCK_K]))
-    else:
-        tl.store(
-            B_C_base + a[:, None] * B_C_stride_a + k[None, :] * B_C_stride_k,
-            B_C_tile,
-            mask=a_in[:, None] & k_in[None, :],
-        )
-
-
-@triton.jit
-def tensor_train_gradient_scaled(
-    dO, X, Y, scaled, size_n, size_i, size_j, dO_stride_n, X_stride_n, X_stride_i, Y_stride_n,
-    Y_stride_j, scaled_stride_n, scaled_stride_i, scaled_stride_j, BLOCK_N: tl.constexpr,
-    BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, EVEN_N: tl.constexpr, EVEN_I: tl.constexpr,
-    EVEN_J: tl.constexpr, STEP_J: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_j = size_j // STEP_J * STEP_J
-    Y_stride_n = Y_stride_n // STEP_J * STEP_J
-    scaled_stride_n = scaled_stride_n // STEP_J * STEP_J
-    scaled_stride_i = scaled_stride_i // STEP_J * STEP_J
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    j_id = pid % tl.cdiv(size_j, BLOCK_J)
-    pid = pid // tl.cdiv(size_j, BLOCK_J)
-    i_id = pid % tl.cdiv(size_i, BLOCK_I)
-    pid = pid // tl.cdiv(size_i, BLOCK_I)
-    n_id = pid
-    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
-    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-    i = i_id * BLOCK_I + tl.arange(0, BLOCK_I)
-    i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
-    j = j_id * BLOCK_J + tl.arange(0, BLOCK_J)
-    j_in = tl.full([BLOCK_J], True, tl.int1) if EVEN_J else j < size_j
-    dO_tile = tl.load(dO + n * dO_stride_n, mask=n_in, other=0.0)
-    X_tile = tl.load(
-        X + n[:, None] * X_stride_n + i[None, :] * X_stride_i,
-        mask=n_in[:, None] & i_in[None, :],
+    C_tile = tl.load(
+        C + b[:, None] * C_stride_b + k[None, :] * C_stride_k,
+        mask=b_in[:, None] & k_in[None, :],
         other=0.0,
     )
-    Y_tile = tl.load(
-        Y + n[:, None] * Y_stride_n + j[None, :] * Y_stride_j,
-        mask=n_in[:, None] & j_in[None, :],
-        other=0.0,
-    )
-    scaled_2 = (
-        (dO_tile.to(tl.float32)[:, None] * X_tile.to(tl.float32))[:, :, None]
-        * Y_tile.to(tl.float32)[:, None, :]
-    )
+    total_2_2 = tl.dot(A_B_2.to(C.dtype.element_ty), C_tile, input_precision='ieee')
     tl.store(
-        scaled
-        + n[:, None, None] * scaled_stride_n
-        + i[None, :, None] * scaled_stride_i
-        + j[None, None, :] * scaled_stride_j,
-        scaled_2,
-        mask=n_in[:, None, None] & i_in[None, :, None] & j_in[None, None, :],
+        total_2_base + i[:, None] * total_2_stride_i + k[None, :] * total_2_stride_k,
+        total_2_2,
+        mask=i_in[:, None] & k_in[None, :],
     )
 
 
 @triton.jit
-def tensor_train_gradient_dO_X_Y_Z_parts(
-    scaled, Z, dO_X_Y_Z_part, size_n_part16, size_i, size_j, size_k, size_n, scaled_stride_n,
-    scaled_stride_i, scaled_stride_j, Z_stride_n, Z_stride_k, dO_X_Y_Z_part_stride_n_part16,
-    dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j, dO_X_Y_Z_part_stride_k, BLOCK_I: tl.constexpr,
-    BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_N: tl.constexpr, EVEN_I: tl.constexpr,
-    EVEN_J: tl.constexpr, EVEN_K: tl.constexpr, EVEN_N: tl.constexpr, STEP_J: tl.constexpr,
+def tensor_train_gradient_B_C_total_2_dO_X_Y_Z_parts(
+    dO, X, Y, Z, dO_X_Y_Z_part, size_n_part16, size_j, size_k, size_n, size_i, dO_stride_n,
+    X_stride_n, X_stride_i, Y_stride_n, Y_stride_j, Z_stride_n, Z_stride_k,
+    dO_X_Y_Z_part_stride_n_part16, dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j,
+    dO_X_Y_Z_part_stride_k, BLOCK_K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_I: tl.constexpr,
+    EVEN_K: tl.constexpr, EVEN_N: tl.constexpr, EVEN_I: tl.constexpr, STEP_I: tl.constexpr,
     STEP_K: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_j = size_j // STEP_J * STEP_J
-    scaled_stride_n = scaled_stride_n // STEP_J * STEP_J
-    scaled_stride_i = scaled_stride_i // STEP_J * STEP_J
+    size_i = size_i // STEP_I * STEP_I
+    X_stride_n = X_stride_n // STEP_I * STEP_I
     size_k = size_k // STEP_K * STEP_K
     Z_stride_n = Z_stride_n // STEP_K * STEP_K
     dO_X_Y_Z_part_stride_n_part16 = dO_X_Y_Z_part_stride_n_part16 // STEP_K * STEP_K
@@ -374,44 +212,37 @@ def tensor_train_gradient_dO_X_Y_Z_parts(
     pid = tl.program_id(0).to(INDEX)
     k_id = pid % tl.cdiv(size_k, BLOCK_K)
     pid = pid // tl.cdiv(size_k, BLOCK_K)
-    j_id = pid % tl.cdiv(size_j, BLOCK_J)
-    pid = pid // tl.cdiv(size_j, BLOCK_J)
-    i_id = pid % tl.cdiv(size_i, BLOCK_I)
-    pid = pid // tl.cdiv(size_i, BLOCK_I)
+    j = pid % size_j
+    pid = pid // size_j
     n_part16 = pid
-    i_j_lane = tl.arange(0, BLOCK_I * BLOCK_J)
-    i = i_id * BLOCK_I + i_j_lane // BLOCK_J
-    i_in = tl.full([BLOCK_I * BLOCK_J], True, tl.int1) if EVEN_I else i < size_i
-    j = j_id * BLOCK_J + i_j_lane % BLOCK_J
-    j_in = tl.full([BLOCK_I * BLOCK_J], True, tl.int1) if EVEN_J else j < size_j
+    i = tl.arange(0, BLOCK_I).to(INDEX)
+    i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
     k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
     k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # where its tensors start
-    dO_X_Y_Z_part_base = dO_X_Y_Z_part + n_part16 * dO_X_Y_Z_part_stride_n_part16
+    Y_base = Y + j * Y_stride_j
+    dO_X_Y_Z_part_base = (
+        dO_X_Y_Z_part
+        + n_part16 * dO_X_Y_Z_part_stride_n_part16
+        + j * dO_X_Y_Z_part_stride_j
+    )
 
     # stream n
-    dO_X_Y_Z = tl.zeros([BLOCK_I * BLOCK_J, BLOCK_K], tl.float32)
+    dO_X_Y_Z = tl.zeros([BLOCK_I, BLOCK_K], tl.float32)
     n_share = tl.cdiv(tl.cdiv(size_n, BLOCK_N), size_n_part16) * BLOCK_N
     n_first = n_part16 * n_share
     n_end = tl.minimum(n_first + n_share, size_n)
     for n_start in tl.range(n_first, n_end, BLOCK_N):
         n = n_start + tl.arange(0, BLOCK_N).to(INDEX)
         n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-        if DESCRIPTORS:
-            scaled_tile = tl.reshape(
-                scaled.load([n_start, i_id * BLOCK_I, j_id * BLOCK_J]),
-                [BLOCK_N, BLOCK_I * BLOCK_J],
-            )
-        else:
-            scaled_tile = tl.load(
-                scaled
-                + n[:, None] * scaled_stride_n
-                + i[None, :] * scaled_stride_i
-                + j[None, :] * scaled_stride_j,
-                mask=n_in[:, None] & i_in[None, :] & j_in[None, :],
-                other=0.0,
-            )
+        dO_tile = tl.load(dO + n * dO_stride_n, mask=n_in, other=0.0)
+        X_tile = tl.load(
+            X + n[:, None] * X_stride_n + i[None, :] * X_stride_i,
+            mask=n_in[:, None] & i_in[None, :],
+            other=0.0,
+        )
+        Y_tile = tl.load(Y_base + n * Y_stride_n, mask=n_in, other=0.0)
         if DESCRIPTORS:
             Z_tile = Z.load([n_start, k_id * BLOCK_K])
         else:
@@ -420,25 +251,40 @@ def tensor_train_gradient_dO_X_Y_Z_parts(
                 mask=n_in[:, None] & k_in[None, :],
                 other=0.0,
             )
-        dO_X_Y_Z = tl.dot(tl.trans(scaled_tile), Z_tile, dO_X_Y_Z, input_precision='ieee')
+        dO_X_Y_Z = tl.dot(
+            tl.trans(
+                (
+                    dO_tile.to(tl.float32)[:, None]
+                    * X_tile.to(tl.float32)
+                    * Y_tile.to(tl.float32)[:, None]
+                ).to(dO.dtype.element_ty),
+            ),
+            Z_tile,
+            dO_X_Y_Z,
+            input_precision='ieee',
+        )
 
     # tail
     tl.store(
         dO_X_Y_Z_part_base
         + i[:, None] * dO_X_Y_Z_part_stride_i
-        + j[:, None] * dO_X_Y_Z_part_stride_j
         + k[None, :] * dO_X_Y_Z_part_stride_k,
         dO_X_Y_Z,
-        mask=i_in[:, None] & j_in[:, None] & k_in[None, :],
+        mask=i_in[:, None] & k_in[None, :],
     )
 
 
 @triton.jit
-def tensor_train_gradient_dO_X_Y_Z_merge(
-    dO_X_Y_Z_part, dO_X_Y_Z, size_j, size_k, size_n_part16, dO_X_Y_Z_part_stride_n_part16,
-    dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j, dO_X_Y_Z_part_stride_k, dO_X_Y_Z_stride_i,
-    dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, BLOCK_K: tl.constexpr, BLOCK_N_PART16: tl.constexpr,
-    EVEN_K: tl.constexpr, EVEN_N_PART16: tl.constexpr, STEP_K: tl.constexpr, WIDE: tl.constexpr,
+def tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge(
+    dO_X_Y_Z_part, B, C, A, B_C, total_2, dO_X_Y_Z, size_k, size_n_part16, size_a, size_b, size_i,
+    dO_X_Y_Z_part_stride_n_part16, dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j,
+    dO_X_Y_Z_part_stride_k, B_stride_a, B_stride_j, B_stride_b, C_stride_b, C_stride_k, A_stride_i,
+    A_stride_a, B_C_stride_a, B_C_stride_j, B_C_stride_k, total_2_stride_i, total_2_stride_j,
+    total_2_stride_k, dO_X_Y_Z_stride_i, dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k,
+    BLOCK_K: tl.constexpr, BLOCK_N_PART16: tl.constexpr, BLOCK_A: tl.constexpr,
+    BLOCK_B: tl.constexpr, BLOCK_I: tl.constexpr, EVEN_K: tl.constexpr, EVEN_N_PART16: tl.constexpr,
+    EVEN_A: tl.constexpr, EVEN_B: tl.constexpr, EVEN_I: tl.constexpr, STEP_K: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -447,6 +293,11 @@ def tensor_train_gradient_dO_X_Y_Z_merge(
     dO_X_Y_Z_part_stride_n_part16 = dO_X_Y_Z_part_stride_n_part16 // STEP_K * STEP_K
     dO_X_Y_Z_part_stride_i = dO_X_Y_Z_part_stride_i // STEP_K * STEP_K
     dO_X_Y_Z_part_stride_j = dO_X_Y_Z_part_stride_j // STEP_K * STEP_K
+    C_stride_b = C_stride_b // STEP_K * STEP_K
+    B_C_stride_a = B_C_stride_a // STEP_K * STEP_K
+    B_C_stride_j = B_C_stride_j // STEP_K * STEP_K
+    total_2_stride_i = total_2_stride_i // STEP_K * STEP_K
+    total_2_stride_j = total_2_stride_j // STEP_K * STEP_K
     dO_X_Y_Z_stride_i = dO_X_Y_Z_stride_i // STEP_K * STEP_K
     dO_X_Y_Z_stride_j = dO_X_Y_Z_stride_j // STEP_K * STEP_K
 
@@ -454,18 +305,25 @@ def tensor_train_gradient_dO_X_Y_Z_merge(
     pid = tl.program_id(0).to(INDEX)
     k_id = pid % tl.cdiv(size_k, BLOCK_K)
     pid = pid // tl.cdiv(size_k, BLOCK_K)
-    j = pid % size_j
-    pid = pid // size_j
-    i = pid
+    j = pid
+    i = tl.arange(0, BLOCK_I).to(INDEX)
+    i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
+    a = tl.arange(0, BLOCK_A).to(INDEX)
+    a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
+    b = tl.arange(0, BLOCK_B).to(INDEX)
+    b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
     k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
     k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # where its tensors start
-    dO_X_Y_Z_part_base = dO_X_Y_Z_part + i * dO_X_Y_Z_part_stride_i + j * dO_X_Y_Z_part_stride_j
-    dO_X_Y_Z_base = dO_X_Y_Z + i * dO_X_Y_Z_stride_i + j * dO_X_Y_Z_stride_j
+    dO_X_Y_Z_part_base = dO_X_Y_Z_part + j * dO_X_Y_Z_part_stride_j
+    B_base = B + j * B_stride_j
+    B_C_base = B_C + j * B_C_stride_j
+    total_2_base = total_2 + j * total_2_stride_j
+    dO_X_Y_Z_base = dO_X_Y_Z + j * dO_X_Y_Z_stride_j
 
     # stream n_part16
-    dO_X_Y_Z_acc = tl.zeros([BLOCK_K], tl.float32)
+    dO_X_Y_Z_acc = tl.zeros([BLOCK_I, BLOCK_K], tl.float32)
     for n_part16_start in tl.range(0, size_n_part16, BLOCK_N_PART16):
         n_part16 = n_part16_start + tl.arange(0, BLOCK_N_PART16).to(INDEX)
         n_part16_in = (
@@ -475,16 +333,48 @@ def tensor_train_gradient_dO_X_Y_Z_merge(
         )
         dO_X_Y_Z_part_tile = tl.load(
             dO_X_Y_Z_part_base
-            + n_part16[:, None] * dO_X_Y_Z_part_stride_n_part16
-            + k[None, :] * dO_X_Y_Z_part_stride_k,
-            mask=n_part16_in[:, None] & k_in[None, :],
+            + n_part16[:, None, None] * dO_X_Y_Z_part_stride_n_part16
+            + i[None, :, None] * dO_X_Y_Z_part_stride_i
+            + k[None, None, :] * dO_X_Y_Z_part_stride_k,
+            mask=n_part16_in[:, None, None] & i_in[None, :, None] & k_in[None, None, :],
             other=0.0,
         )
         total = tl.sum(dO_X_Y_Z_part_tile, axis=0)
         dO_X_Y_Z_acc = dO_X_Y_Z_acc + total
 
     # tail
-    tl.store(dO_X_Y_Z_base + k * dO_X_Y_Z_stride_k, dO_X_Y_Z_acc, mask=k_in)
+    B_tile = tl.load(
+        B_base + a[:, None] * B_stride_a + b[None, :] * B_stride_b,
+        mask=a_in[:, None] & b_in[None, :],
+        other=0.0,
+    )
+    C_tile = tl.load(
+        C + b[:, None] * C_stride_b + k[None, :] * C_stride_k,
+        mask=b_in[:, None] & k_in[None, :],
+        other=0.0,
+    )
+    B_C_2 = tl.dot(B_tile, C_tile, input_precision='ieee')
+    tl.store(
+        B_C_base + a[:, None] * B_C_stride_a + k[None, :] * B_C_stride_k,
+        B_C_2,
+        mask=a_in[:, None] & k_in[None, :],
+    )
+    A_tile = tl.load(
+        A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
+        mask=i_in[:, None] & a_in[None, :],
+        other=0.0,
+    )
+    total_2_2 = tl.dot(A_tile, B_C_2.to(A.dtype.element_ty), input_precision='ieee')
+    tl.store(
+        total_2_base + i[:, None] * total_2_stride_i + k[None, :] * total_2_stride_k,
+        total_2_2,
+        mask=i_in[:, None] & k_in[None, :],
+    )
+    tl.store(
+        dO_X_Y_Z_base + i[:, None] * dO_X_Y_Z_stride_i + k[None, :] * dO_X_Y_Z_stride_k,
+        dO_X_Y_Z_acc,
+        mask=i_in[:, None] & k_in[None, :],
+    )
 
 
 @triton.jit
@@ -607,25 +497,100 @@ def tensor_train_gradient_dA_dB_dC(
 
 
 @triton.jit
-def tensor_train_gradient_dX_dY_dZ(
-    X, total_2, Z, Y, dO, total, dX, dY, dZ, size_n, size_i, size_j, size_k, X_stride_n, X_stride_i,
-    total_2_stride_i, total_2_stride_j, total_2_stride_k, Z_stride_n, Z_stride_k, Y_stride_n,
-    Y_stride_j, dO_stride_n, total_stride_i, total_stride_j, total_stride_k, dX_stride_n,
-    dX_stride_i, dY_stride_n, dY_stride_j, dZ_stride_n, dZ_stride_k, BLOCK_N: tl.constexpr,
-    BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_N: tl.constexpr,
-    EVEN_I: tl.constexpr, EVEN_J: tl.constexpr, EVEN_K: tl.constexpr, STEP_K: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+def tensor_train_gradient_dX(
+    total, Y, Z, dO, dX, size_n, size_i, size_j, size_k, total_stride_i, total_stride_j,
+    total_stride_k, Y_stride_n, Y_stride_j, Z_stride_n, Z_stride_k, dO_stride_n, dX_stride_n,
+    dX_stride_i, BLOCK_N: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_K: tl.constexpr,
+    EVEN_N: tl.constexpr, EVEN_I: tl.constexpr, EVEN_K: tl.constexpr, STEP_K: tl.constexpr,
+    STEP_I: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_k = size_k // STEP_K * STEP_K
-    total_2_stride_i = total_2_stride_i // STEP_K * STEP_K
-    total_2_stride_j = total_2_stride_j // STEP_K * STEP_K
-    Z_stride_n = Z_stride_n // STEP_K * STEP_K
     total_stride_i = total_stride_i // STEP_K * STEP_K
     total_stride_j = total_stride_j // STEP_K * STEP_K
+    Z_stride_n = Z_stride_n // STEP_K * STEP_K
+    size_i = size_i // STEP_I * STEP_I
+    dX_stride_n = dX_stride_n // STEP_I * STEP_I
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    i_id = pid % tl.cdiv(size_i, BLOCK_I)
+    pid = pid // tl.cdiv(size_i, BLOCK_I)
+    n_id = pid
+    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
+    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+    i = i_id * BLOCK_I + tl.arange(0, BLOCK_I)
+    i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
+    k = tl.arange(0, BLOCK_K).to(INDEX)
+    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+
+    # held by the group for the whole stream
+    if DESCRIPTORS:
+        Z_tile = Z.load([n_id * BLOCK_N, 0])
+    else:
+        Z_tile = tl.load(
+            Z + n[:, None] * Z_stride_n + k[None, :] * Z_stride_k,
+            mask=n_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+
+    # stream j
+    A_Y_B_Z_C = tl.zeros([BLOCK_N, BLOCK_I], tl.float32)
+    for j_start in tl.range(0, size_j):
+        j = tl.cast(j_start, INDEX)
+        if DESCRIPTORS:
+            total_tile = tl.reshape(total.load([j, i_id * BLOCK_I, 0]), [BLOCK_I, BLOCK_K])
+        else:
+            total_tile = tl.load(
+                total
+                + i[:, None] * total_stride_i
+                + j * total_stride_j
+                + k[None, :] * total_stride_k,
+                mask=i_in[:, None] & k_in[None, :],
+                other=0.0,
+            )
+        Y_tile = tl.load(Y + n * Y_stride_n + j * Y_stride_j, mask=n_in, other=0.0)
+        A_Y_B_Z_C_2 = (
+            tl.dot(Z_tile, tl.trans(total_tile), input_precision='ieee')
+            * Y_tile.to(tl.float32)[:, None]
+        )
+        A_Y_B_Z_C = A_Y_B_Z_C + A_Y_B_Z_C_2
+
+    # tail
+    dO_tile = tl.load(dO + n * dO_stride_n, mask=n_in, other=0.0)
+    dX_tile = dO_tile.to(tl.float32)[:, None] * A_Y_B_Z_C
+    if DESCRIPTORS:
+        dX.store([n_id * BLOCK_N, i_id * BLOCK_I], dX_tile.to(dX.dtype))
+    else:
+        tl.store(
+            dX + n[:, None] * dX_stride_n + i[None, :] * dX_stride_i,
+            dX_tile,
+            mask=n_in[:, None] & i_in[None, :],
+        )
+
+
+@triton.jit
+def tensor_train_gradient_dY_dZ(
+    X, total, Z, Y, dO, dY, dZ, size_n, size_i, size_j, size_k, X_stride_n, X_stride_i,
+    total_stride_i, total_stride_j, total_stride_k, Z_stride_n, Z_stride_k, Y_stride_n, Y_stride_j,
+    dO_stride_n, dY_stride_n, dY_stride_j, dZ_stride_n, dZ_stride_k, BLOCK_N: tl.constexpr,
+    BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_N: tl.constexpr, EVEN_J: tl.constexpr,
+    EVEN_K: tl.constexpr, STEP_K: tl.constexpr, STEP_J: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_k = size_k // STEP_K * STEP_K
+    total_stride_i = total_stride_i // STEP_K * STEP_K
+    total_stride_j = total_stride_j // STEP_K * STEP_K
+    Z_stride_n = Z_stride_n // STEP_K * STEP_K
     dZ_stride_n = dZ_stride_n // STEP_K * STEP_K
+    size_j = size_j // STEP_J * STEP_J
+    Y_stride_n = Y_stride_n // STEP_J * STEP_J
+    dY_stride_n = dY_stride_n // STEP_J * STEP_J
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
@@ -638,91 +603,53 @@ def tensor_train_gradient_dX_dY_dZ(
     k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # held by the group for the whole stream
-    Z_tile = tl.load(
-        Z + n[:, None] * Z_stride_n + k[None, :] * Z_stride_k,
-        mask=n_in[:, None] & k_in[None, :],
-        other=0.0,
-    )
-    Y_tile = tl.load(
-        Y + n[:, None] * Y_stride_n + j[None, :] * Y_stride_j,
-        mask=n_in[:, None] & j_in[None, :],
-        other=0.0,
-    )
-    dO_tile = tl.load(dO + n * dO_stride_n, mask=n_in, other=0.0)
+    if DESCRIPTORS:
+        Z_tile = Z.load([n_id * BLOCK_N, 0])
+    else:
+        Z_tile = tl.load(
+            Z + n[:, None] * Z_stride_n + k[None, :] * Z_stride_k,
+            mask=n_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+    if DESCRIPTORS:
+        Y_tile = Y.load([n_id * BLOCK_N, 0])
+    else:
+        Y_tile = tl.load(
+            Y + n[:, None] * Y_stride_n + j[None, :] * Y_stride_j,
+            mask=n_in[:, None] & j_in[None, :],
+            other=0.0,
+        )
 
     # stream i
     X_A_B_Z_C = tl.zeros([BLOCK_N, BLOCK_J], tl.float32)
     X_A_Y_B_C = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
-    for i_start in tl.range(0, size_i, BLOCK_I):
-        i = i_start + tl.arange(0, BLOCK_I).to(INDEX)
-        i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
-        X_tile = tl.load(
-            X + n[:, None] * X_stride_n + i[None, :] * X_stride_i,
-            mask=n_in[:, None] & i_in[None, :],
-            other=0.0,
-        )
+    for i_start in tl.range(0, size_i):
+        i = tl.cast(i_start, INDEX)
         if DESCRIPTORS:
-            total_2_tile = total_2.load([i_start, 0, 0])
-        else:
-            total_2_tile = tl.load(
-                total_2
-                + i[:, None, None] * total_2_stride_i
-                + j[None, :, None] * total_2_stride_j
-                + k[None, None, :] * total_2_stride_k,
-                mask=i_in[:, None, None] & j_in[None, :, None] & k_in[None, None, :],
-                other=0.0,
-            )
-        X_A_B_Z_C = tl.dot(
-            tl.reshape(
-                (X_tile.to(tl.float32)[:, :, None] * Z_tile.to(tl.float32)[:, None, :]).to(
-                    X.dtype.element_ty,
-                ),
-                [BLOCK_N, BLOCK_I * BLOCK_K],
-            ),
-            tl.trans(tl.reshape(tl.permute(total_2_tile, [1, 0, 2]), [BLOCK_J, BLOCK_I * BLOCK_K])),
-            X_A_B_Z_C,
-            input_precision='ieee',
-        )
-        X_A_Y_B_C = tl.dot(
-            tl.reshape(
-                (X_tile.to(tl.float32)[:, :, None] * Y_tile.to(tl.float32)[:, None, :]).to(
-                    X.dtype.element_ty,
-                ),
-                [BLOCK_N, BLOCK_I * BLOCK_J],
-            ),
-            tl.trans(tl.reshape(tl.permute(total_2_tile, [2, 0, 1]), [BLOCK_K, BLOCK_I * BLOCK_J])),
-            X_A_Y_B_C,
-            input_precision='ieee',
-        )
-        if DESCRIPTORS:
-            total_tile = total.load([i_start, 0, 0])
+            total_tile = tl.reshape(total.load([i, 0, 0]), [BLOCK_J, BLOCK_K])
         else:
             total_tile = tl.load(
                 total
-                + i[:, None, None] * total_stride_i
-                + j[None, :, None] * total_stride_j
-                + k[None, None, :] * total_stride_k,
-                mask=i_in[:, None, None] & j_in[None, :, None] & k_in[None, None, :],
+                + i * total_stride_i
+                + j[:, None] * total_stride_j
+                + k[None, :] * total_stride_k,
+                mask=j_in[:, None] & k_in[None, :],
                 other=0.0,
             )
-        A_Y_B_Z_C = tl.dot(
-            tl.reshape(
-                (Y_tile.to(tl.float32)[:, :, None] * Z_tile.to(tl.float32)[:, None, :]).to(
-                    Y.dtype.element_ty,
-                ),
-                [BLOCK_N, BLOCK_J * BLOCK_K],
-            ),
-            tl.trans(tl.reshape(total_tile, [BLOCK_I, BLOCK_J * BLOCK_K])),
-            input_precision='ieee',
+        X_tile = tl.load(X + n * X_stride_n + i * X_stride_i, mask=n_in, other=0.0)
+        X_A_B_Z_C_2 = (
+            tl.dot(Z_tile, tl.trans(total_tile), input_precision='ieee')
+            * X_tile.to(tl.float32)[:, None]
         )
-        dX_2 = dO_tile.to(tl.float32)[:, None] * A_Y_B_Z_C
-        tl.store(
-            dX + n[:, None] * dX_stride_n + i[None, :] * dX_stride_i,
-            dX_2,
-            mask=n_in[:, None] & i_in[None, :],
+        X_A_B_Z_C = X_A_B_Z_C + X_A_B_Z_C_2
+        X_A_Y_B_C_2 = (
+            tl.dot(Y_tile, total_tile, input_precision='ieee')
+            * X_tile.to(tl.float32)[:, None]
         )
+        X_A_Y_B_C = X_A_Y_B_C + X_A_Y_B_C_2
 
     # tail
+    dO_tile = tl.load(dO + n * dO_stride_n, mask=n_in, other=0.0)
     dY_tile = dO_tile.to(tl.float32)[:, None] * X_A_B_Z_C
     if DESCRIPTORS:
         dY.store([n_id * BLOCK_N, 0], dY_tile.to(dY.dtype))
@@ -793,18 +720,17 @@ def run(X, Y, Z, A, B, C, dO):
         raise ValueError(f"tiles hold up to 32 of a, not {a}")
     if b > 32:
         raise ValueError(f"tiles hold up to 32 of b, not {b}")
-    if i > 32:
-        raise ValueError(f"tiles hold up to 32 of i, not {i}")
     if k > 32:
         raise ValueError(f"tiles hold up to 32 of k, not {k}")
+    if i > 32:
+        raise ValueError(f"tiles hold up to 32 of i, not {i}")
     if j > 32:
         raise ValueError(f"tiles hold up to 32 of j, not {j}")
     A_B = torch.empty((i, j, b), dtype=torch.bfloat16, device=X.device)
     total = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
+    B_C_dO_X_Y_Z_part = torch.empty((16, i, j, k), dtype=torch.float32, device=X.device)
     B_C = torch.empty((a, j, k), dtype=torch.bfloat16, device=X.device)
     total_2 = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
-    scaled = torch.empty((n, i, j), dtype=torch.bfloat16, device=X.device)
-    dO_X_Y_Z_dO_X_Y_Z_part = torch.empty((16, i, j, k), dtype=torch.float32, device=X.device)
     dO_X_Y_Z = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
     dA = torch.empty((i, a), dtype=torch.bfloat16, device=X.device)
     dB = torch.empty((a, j, b), dtype=torch.bfloat16, device=X.device)
@@ -815,103 +741,65 @@ def run(X, Y, Z, A, B, C, dO):
 
     WIDE = max(
         _reach((i, a), A.stride(), (16, 32)),
-        _reach((a, j, b), B.stride(), (32, 1, 16)),
-        _reach((i, j, b), A_B.stride(), (16, 1, 16)),
+        _reach((a, j, b), B.stride(), (32, 1, 32)),
+        _reach((b, k), C.stride(), (32, 32)),
+        _reach((i, j, b), A_B.stride(), (16, 1, 32)),
+        _reach((i, j, k), total.stride(), (16, 1, 32)),
     ) >= 2**31
-    GRID = (triton.cdiv(i, 16) * j * triton.cdiv(b, 16),)
-    tensor_train_gradient_A_B[GRID](
-        A, B, A_B,
-        i, j, b, a,
-        *A.stride(), *B.stride(), *A_B.stride(),
-        BLOCK_I=16, BLOCK_B=16, BLOCK_A=32,
-        EVEN_I=i % 16 == 0, EVEN_B=b % 16 == 0, EVEN_A=a == 32,
+    GRID = (triton.cdiv(i, 16) * j,)
+    tensor_train_gradient_A_B_total_2[GRID](
+        A, B, C, A_B, total,
+        i, j, a, b, k,
+        *A.stride(), *B.stride(), *C.stride(), *A_B.stride(), *total.stride(),
+        BLOCK_I=16, BLOCK_A=32, BLOCK_B=32, BLOCK_K=32,
+        EVEN_I=i % 16 == 0, EVEN_A=a == 32, EVEN_B=b == 32, EVEN_K=k == 32,
         STEP_A=_step(a, A.stride()), STEP_B=_step(b, B.stride(), A_B.stride()),
+        STEP_K=_step(k, C.stride(), total.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((i, j, b), A_B.stride(), (32, 1, 32)),
+        _reach((n,), dO.stride(), (128,)),
+        _reach((n, i), X.stride(), (128, 32)),
+        _reach((n, j), Y.stride(), (128, 1)),
+        _reach((n, k), Z.stride(), (128, 32)),
+        _reach((16, i, j, k), B_C_dO_X_Y_Z_part.stride(), (1, 32, 1, 32)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(Z)
+    GRID = (16 * j * triton.cdiv(k, 32),)
+    tensor_train_gradient_B_C_total_2_dO_X_Y_Z_parts[GRID](
+        dO, X, Y, TensorDescriptor.from_tensor(Z, [128, 32]) if DESCRIPTORS else Z,
+        B_C_dO_X_Y_Z_part,
+        16, j, k, n, i,
+        *dO.stride(), *X.stride(), *Y.stride(), *Z.stride(), *B_C_dO_X_Y_Z_part.stride(),
+        BLOCK_K=32, BLOCK_N=128, BLOCK_I=32,
+        EVEN_K=k % 32 == 0, EVEN_N=n % 128 == 0, EVEN_I=i == 32,
+        STEP_I=_step(i, X.stride()), STEP_K=_step(k, Z.stride(), B_C_dO_X_Y_Z_part.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((16, i, j, k), B_C_dO_X_Y_Z_part.stride(), (16, 32, 1, 16)),
+        _reach((a, j, b), B.stride(), (32, 1, 32)),
         _reach((b, k), C.stride(), (32, 16)),
         _reach((i, a), A.stride(), (32, 32)),
-        _reach((a, j, b), B.stride(), (32, 1, 32)),
-        _reach((i, j, k), total.stride(), (32, 1, 16)),
         _reach((a, j, k), B_C.stride(), (32, 1, 16)),
         _reach((i, j, k), total_2.stride(), (32, 1, 16)),
+        _reach((i, j, k), dO_X_Y_Z.stride(), (32, 1, 16)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(A_B, C, A, B, B_C)
     GRID = (j * triton.cdiv(k, 16),)
-    tensor_train_gradient_total_B_C_total_2[GRID](
-        TensorDescriptor.from_tensor(A_B.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else A_B,
-        TensorDescriptor.from_tensor(C, [32, 16]) if DESCRIPTORS else C,
-        TensorDescriptor.from_tensor(A, [32, 32]) if DESCRIPTORS else A,
-        TensorDescriptor.from_tensor(B.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else B, total,
-        TensorDescriptor.from_tensor(B_C.permute(1, 0, 2), [1, 32, 16]) if DESCRIPTORS else B_C,
-        total_2,
-        k, i, b, a,
-        *A_B.stride(), *C.stride(), *A.stride(), *B.stride(), *total.stride(), *B_C.stride(),
-        *total_2.stride(),
-        BLOCK_K=16, BLOCK_I=32, BLOCK_B=32, BLOCK_A=32,
-        EVEN_K=k % 16 == 0, EVEN_I=i % 32 == 0, EVEN_B=b == 32, EVEN_A=a == 32,
-        STEP_B=_step(b, A_B.stride(), B.stride()),
-        STEP_K=_step(k, C.stride(), total.stride(), B_C.stride(), total_2.stride()),
-        STEP_A=_step(a, A.stride()),
-        DESCRIPTORS=DESCRIPTORS,
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((n,), dO.stride(), (4,)),
-        _reach((n, i), X.stride(), (4, 32)),
-        _reach((n, j), Y.stride(), (4, 32)),
-        _reach((n, i, j), scaled.stride(), (4, 32, 32)),
-    ) >= 2**31
-    GRID = (triton.cdiv(n, 4) * triton.cdiv(i, 32) * triton.cdiv(j, 32),)
-    tensor_train_gradient_scaled[GRID](
-        dO, X, Y, scaled,
-        n, i, j,
-        *dO.stride(), *X.stride(), *Y.stride(), *scaled.stride(),
-        BLOCK_N=4, BLOCK_I=32, BLOCK_J=32,
-        EVEN_N=n % 4 == 0, EVEN_I=i % 32 == 0, EVEN_J=j % 32 == 0,
-        STEP_J=_step(j, Y.stride(), scaled.stride()),
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((n, i, j), scaled.stride(), (256, 4, 32)),
-        _reach((n, k), Z.stride(), (256, 32)),
-        _reach((16, i, j, k), dO_X_Y_Z_dO_X_Y_Z_part.stride(), (1, 4, 32, 32)),
-    ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(scaled, Z)
-    GRID = (16 * triton.cdiv(i, 4) * triton.cdiv(j, 32) * triton.cdiv(k, 32),)
-    tensor_train_gradient_dO_X_Y_Z_parts[GRID](
-        TensorDescriptor.from_tensor(scaled, [256, 4, 32]) if DESCRIPTORS else scaled,
-        TensorDescriptor.from_tensor(Z, [256, 32]) if DESCRIPTORS else Z, dO_X_Y_Z_dO_X_Y_Z_part,
-        16, i, j, k, n,
-        *scaled.stride(), *Z.stride(), *dO_X_Y_Z_dO_X_Y_Z_part.stride(),
-        BLOCK_I=4, BLOCK_J=32, BLOCK_K=32, BLOCK_N=256,
-        EVEN_I=i % 4 == 0, EVEN_J=j % 32 == 0, EVEN_K=k % 32 == 0, EVEN_N=n % 256 == 0,
-        STEP_J=_step(j, scaled.stride()),
-        STEP_K=_step(k, Z.stride(), dO_X_Y_Z_dO_X_Y_Z_part.stride()),
-        DESCRIPTORS=DESCRIPTORS,
-        WIDE=WIDE,
-        num_warps=4, num_stages=2,
-    )
-
-    WIDE = max(
-        _reach((16, i, j, k), dO_X_Y_Z_dO_X_Y_Z_part.stride(), (16, 1, 1, 32)),
-        _reach((i, j, k), dO_X_Y_Z.stride(), (1, 1, 32)),
-    ) >= 2**31
-    GRID = (i * j * triton.cdiv(k, 32),)
-    tensor_train_gradient_dO_X_Y_Z_merge[GRID](
-        dO_X_Y_Z_dO_X_Y_Z_part, dO_X_Y_Z,
-        j, k, 16,
-        *dO_X_Y_Z_dO_X_Y_Z_part.stride(), *dO_X_Y_Z.stride(),
-        BLOCK_K=32, BLOCK_N_PART16=16,
-        EVEN_K=k % 32 == 0, EVEN_N_PART16=True,
-        STEP_K=_step(k, dO_X_Y_Z_dO_X_Y_Z_part.stride(), dO_X_Y_Z.stride()),
+    tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge[GRID](
+        B_C_dO_X_Y_Z_part, B, C, A, B_C, total_2, dO_X_Y_Z,
+        k, 16, a, b, i,
+        *B_C_dO_X_Y_Z_part.stride(), *B.stride(), *C.stride(), *A.stride(), *B_C.stride(),
+        *total_2.stride(), *dO_X_Y_Z.stride(),
+        BLOCK_K=16, BLOCK_N_PART16=16, BLOCK_A=32, BLOCK_B=32, BLOCK_I=32,
+        EVEN_K=k % 16 == 0, EVEN_N_PART16=True, EVEN_A=a == 32, EVEN_B=b == 32, EVEN_I=i == 32,
+        STEP_K=_step(k, B_C_dO_X_Y_Z_part.stride(), C.stride(), B_C.stride(), total_2.stride(),
+        dO_X_Y_Z.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
@@ -950,31 +838,55 @@ def run(X, Y, Z, A, B, C, dO):
     )
 
     WIDE = max(
-        _reach((n, i), X.stride(), (32, 32)),
-        _reach((i, j, k), total_2.stride(), (32, 32, 32)),
-        _reach((n, k), Z.stride(), (32, 32)),
-        _reach((n, j), Y.stride(), (32, 32)),
-        _reach((n,), dO.stride(), (32,)),
-        _reach((i, j, k), total.stride(), (32, 32, 32)),
-        _reach((n, i), dX.stride(), (32, 32)),
-        _reach((n, j), dY.stride(), (32, 32)),
-        _reach((n, k), dZ.stride(), (32, 32)),
+        _reach((i, j, k), total.stride(), (32, 1, 32)),
+        _reach((n, j), Y.stride(), (256, 1)),
+        _reach((n, k), Z.stride(), (256, 32)),
+        _reach((n,), dO.stride(), (256,)),
+        _reach((n, i), dX.stride(), (256, 32)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(total_2, total, dY, dZ)
-    GRID = (triton.cdiv(n, 32),)
-    tensor_train_gradient_dX_dY_dZ[GRID](
-        X, TensorDescriptor.from_tensor(total_2, [32, 32, 32]) if DESCRIPTORS else total_2, Z, Y,
-        dO, TensorDescriptor.from_tensor(total, [32, 32, 32]) if DESCRIPTORS else total, dX,
-        TensorDescriptor.from_tensor(dY, [32, 32]) if DESCRIPTORS else dY,
-        TensorDescriptor.from_tensor(dZ, [32, 32]) if DESCRIPTORS else dZ,
+    DESCRIPTORS = not WIDE and _described(total, Z, dX)
+    GRID = (triton.cdiv(n, 256) * triton.cdiv(i, 32),)
+    tensor_train_gradient_dX[GRID](
+        TensorDescriptor.from_tensor(total.permute(1, 0, 2), [1, 32, 32])
+        if DESCRIPTORS else total,
+        Y, TensorDescriptor.from_tensor(Z, [256, 32]) if DESCRIPTORS else Z, dO,
+        TensorDescriptor.from_tensor(dX, [256, 32]) if DESCRIPTORS else dX,
         n, i, j, k,
-        *X.stride(), *total_2.stride(), *Z.stride(), *Y.stride(), *dO.stride(), *total.stride(),
-        *dX.stride(), *dY.stride(), *dZ.stride(),
-        BLOCK_N=32, BLOCK_I=32, BLOCK_J=32, BLOCK_K=32,
-        EVEN_N=n % 32 == 0, EVEN_I=i % 32 == 0, EVEN_J=j == 32, EVEN_K=k == 32,
-        STEP_K=_step(k, total_2.stride(), Z.stride(), total.stride(), dZ.stride()),
+        *total.stride(), *Y.stride(), *Z.stride(), *dO.stride(), *dX.stride(),
+        BLOCK_N=256, BLOCK_I=32, BLOCK_K=32,
+        EVEN_N=n % 256 == 0, EVEN_I=i % 32 == 0, EVEN_K=k == 32,
+        STEP_K=_step(k, total.stride(), Z.stride()), STEP_I=_step(i, dX.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=8, num_stages=1,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((n, i), X.stride(), (128, 1)),
+        _reach((i, j, k), total_2.stride(), (1, 32, 32)),
+        _reach((n, k), Z.stride(), (128, 32)),
+        _reach((n, j), Y.stride(), (128, 32)),
+        _reach((n,), dO.stride(), (128,)),
+        _reach((n, j), dY.stride(), (128, 32)),
+        _reach((n, k), dZ.stride(), (128, 32)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(total_2, Z, Y, dY, dZ)
+    GRID = (triton.cdiv(n, 128),)
+    tensor_train_gradient_dY_dZ[GRID](
+        X, TensorDescriptor.from_tensor(total_2, [1, 32, 32]) if DESCRIPTORS else total_2,
+        TensorDescriptor.from_tensor(Z, [128, 32]) if DESCRIPTORS else Z,
+        TensorDescriptor.from_tensor(Y, [128, 32]) if DESCRIPTORS else Y, dO,
+        TensorDescriptor.from_tensor(dY, [128, 32]) if DESCRIPTORS else dY,
+        TensorDescriptor.from_tensor(dZ, [128, 32]) if DESCRIPTORS else dZ,
+        n, i, j, k,
+        *X.stride(), *total_2.stride(), *Z.stride(), *Y.stride(), *dO.stride(), *dY.stride(),
+        *dZ.stride(),
+        BLOCK_N=128, BLOCK_J=32, BLOCK_K=32,
+        EVEN_N=n % 128 == 0, EVEN_J=j == 32, EVEN_K=k == 32,
+        STEP_K=_step(k, total_2.stride(), Z.stride(), dZ.stride()),
+        STEP_J=_step(j, Y.stride(), dY.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
     )
     return dX, dY, dZ, dA, dB, dC

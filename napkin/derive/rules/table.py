@@ -33,7 +33,7 @@ from napkin.rewrite.seen import SEEN
 from napkin.rewrite.solve import SOLVED
 from napkin.rewrite.sorted_places import SORTED
 from napkin.rewrite.split import SPLIT
-from napkin.rewrite.square import SQUARED
+from napkin.rewrite.square import SQUARED, WEIGHTED
 from napkin.rewrite.take_out import TAKEN_OUT
 from napkin.rewrite.together import TOGETHER
 from napkin.rewrite.visit import VISITED
@@ -41,8 +41,8 @@ from napkin.rewrite.visit import VISITED
 _ALL = (
     EXPANDED, READ, DISJOINT, SCALED, RENAMED, COMPARED, EXACT, ORDERED, SORTED, NESTED, TAKEN_OUT,
     STORED, ALIKE, SPLIT, COUNTED, MEANS, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD,
-    STREAMED, VISITED, PARTED, BLOCKED, MERGED, RESUMED, SCANNED, AHEAD, GROUP, TILE, SQUARED, SEEN,
-    ADDED_PARTS, ACCUMULATED, PAIRED, SOLVED, BASE_TWO,
+    STREAMED, VISITED, PARTED, BLOCKED, MERGED, RESUMED, SCANNED, AHEAD, GROUP, TILE, SQUARED,
+    WEIGHTED, SEEN, ADDED_PARTS, ACCUMULATED, PAIRED, SOLVED, BASE_TWO,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

@@ -41,7 +41,7 @@ _EXACT = frozenset({"input", "number", "size", "ones", "index", "mean", "rename"
 """Terms without an operator's record that have rational values of rational numbers."""
 
 SHORT = 2**12
-"""Denominators of numbers that products of some of them keep exact in floats."""
+"""The largest numerator and denominator of numbers whose products floats hold exactly."""
 
 LARGEST = 20_000
 """Values of the largest array with which more than one point is tried."""
@@ -234,8 +234,9 @@ def largest(value: Array) -> float:
 
 def folds_exactly(term: Node) -> bool:
     """Whether floats hold what rules fold of a term's numbers: 0.5 x 0.5, and not 0.1 x 0.1."""
-    numbers = [cast("float", n.params[0]) for n in postorder([term]) if n.op == "number"]
-    return all(float(x).as_integer_ratio()[1] <= SHORT for x in numbers if np.isfinite(x))
+    numbers = (cast("float", n.params[0]) for n in postorder([term]) if n.op == "number")
+    small = [float(x).as_integer_ratio() for x in numbers if abs(x) < HUGE]
+    return all(max(abs(above), below) <= SHORT for above, below in small)
 
 
 def scalars_of(roots: Iterable[Node]) -> dict[str, float]:

@@ -196,8 +196,8 @@ def operand_copies(
     tiles: Mapping[str, int],
     together: bool,
 ) -> dict[frozenset[str], int]:
-    """How many of a group's warps hold and compute each value of operands that are computed from
-    readings, where each warp issues its own instructions; by their axes.
+    """How many of a group's warps hold each value of operands that are computed from readings,
+    where each warp issues its own instructions; by their axes.
 
     Args:
         every: the products, each with the side on which such an operand is.
@@ -206,14 +206,15 @@ def operand_copies(
             (`warpsPerTileV2` of Triton 3.6).
     """
     found: dict[frozenset[str], int] = {}
-    for p, side in every:
+    for p, side in every if warps else ():
         rows, columns, _ = as_written(p, tiles)
         if (machine.target.has_warpgroups and rows >= WARPGROUP_ROWS) or p.single:
             continue  # a warpgroup reads columns from shared memory
         high, wide = max(1, rows // WARP_ROWS), max(1, columns // FRAGMENT_ROWS)
         along = (warps if rows >= columns else 1) if together else _shared_out(warps, high, wide)
         across = warps // along
-        n = along * max(1, across // wide) if side else across * max(1, along // high)
+        right = side != turns(p, tiles)
+        n = along * max(1, across // wide) if right else across * max(1, along // high)
         axes = frozenset(p.spans[side])
         found[axes] = max(n, found.get(axes, 1))
     return {axes: n for axes, n in found.items() if n > 1}

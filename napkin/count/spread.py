@@ -47,7 +47,8 @@ class Spread:
         the one that is contiguous."""
         each, lanes, across = dict.fromkeys(axes, 1), dict[str, int](), dict[str, int]()
         if read:
-            each[read] = min(at_once, tiles[read])
+            values = math.prod([tiles[a] for a in axes]) // (WARP * max(1, warps))
+            each[read] = min(at_once, tiles[read], max(1, values))
         of_warp, left = WARP, warps
         for a in [read, *(a for a in axes if a != read)] if read else reversed(axes):
             threads = max(1, tiles[a] // each[a])
@@ -81,7 +82,7 @@ class Spread:
 
     def _meeting(self, axes: Sequence[str], places: int) -> int:
         """How many lanes of a warp meet in a bank, where each result along some axes has so many
-        places: those of a thread lie side by side, then those of its neighbours."""
+        places. The results of a thread lie side by side, and then those of the next lane."""
         own = [a for a in self.lanes if a in axes and (self.each[a] > 1 or self._own([a]) > 1)]
         own.sort(key=lambda a: self.each[a] == 1)
         lanes, apart, bits = 1, places, set[int]()

@@ -50,7 +50,7 @@ def _but_whole(n: Node) -> frozenset[str]:
     made = list(postorder(steps_of(n).made))
     whole = {a for m in made if m.op in REDUCTIONS for a in over(m)}
     for m in reversed(made):
-        whole |= {*n.axes} & (_before(m, whole) if m.op == "rename" else set())
+        whole |= _before(m, whole) if m.op == "rename" else set()
     first = frozenset(n.axes) - whole
     return first if len(first) < len(n.axes) else frozenset(over(n))
 

@@ -96,8 +96,8 @@ def multiplied_out(ready: Prepared) -> Prepared:
         raise Refusal(
             "multiply_out",
             ", ".join(o.name for o in ready.outputs),
-            "no sum of (x - y) ** 2 has an x and a y that each carry an axis of their own, and no "
-            "sum of w * (x - y) a y and a w that do where x lacks the axis of the sum",
+            "no sum of (x - y) ** 2 has an x and a y that each carry an axis of their own, and in "
+            "no sum of w * (x - y) does x lack the summed axis while w and y have one of their own",
             "leave it out",
         )
     texts = [f"the square under the sum over {' '.join(over(n))}, multiplied out" for n in squares]

@@ -2,14 +2,14 @@
 
 The right side is exact in numbers without rounding alone. Its error is that of |x|^2 + |y|^2, about
 2^-24 of them for each addition in float32, however small |x - y|^2 is; the left side is as exact as
-x - y. So nothing applies these rules unless somebody asks for them. The second one is the first's
-gradient.
+x - y. So nothing applies these rules unless somebody asks for them. Gradients of sums of the first
+form have the second.
 """
 
 from __future__ import annotations
 
 from napkin.algebra.rule import node_rule
-from napkin.ir.infer import along, joined, pointwise
+from napkin.ir.infer import along, joined, pointwise, reals
 from napkin.ir.node import Node, factors, number, over
 
 
@@ -39,7 +39,8 @@ def _multiplied_out(old: Node, args: tuple[Node, ...]) -> Node | None:
     x, y = square.args
     others = [p for p in factors(args[0]) if p is not square]
     xx, yy, xy = (
-        along("sum", joined("mul", [*p, *others]), over(old)) for p in ((x, x), (y, y), (x, y))
+        along("sum", joined("mul", map(reals, [*p, *others])), over(old))
+        for p in ((x, x), (y, y), (x, y))
     )
     return pointwise("sub", (pointwise("add", (xx, yy)), pointwise("mul", (number(2.0), xy))))
 
@@ -82,7 +83,7 @@ def _taken_apart(old: Node, args: tuple[Node, ...]) -> Node | None:
 
     def side(x: Node) -> Node:
         inside = [] if {*over(old)}.isdisjoint(x.axes) else [x]
-        total = along("sum", joined("mul", [*inside, *others]), over(old))
+        total = along("sum", joined("mul", map(reals, [*inside, *others])), over(old))
         return total if inside else pointwise("mul", (x, total))
 
     x, y = difference.args

@@ -238,7 +238,8 @@ class Labelled:
     def formed_operands(self) -> list[_Side]:
         """The operands of matrix instructions that are computed from readings."""
         products = self.kernel.products if self.dtype != "fp32" else ()
-        return [(p, s) for p in products for s in (0, 1) if forms(p, s)]
+        every = [(p, s) for p in products for s in (0, 1) if forms(p, s)]
+        return [(p, s) for p, s in every if not any(n.op == "state" for n in postorder(p.sides[s]))]
 
     @cached_property
     def order(self) -> list[str]:
@@ -247,13 +248,18 @@ class Labelled:
 
     @cached_property
     def reductions(self) -> tuple[Node, ...]:
-        """All its reductions."""
-        return tuple(n for n in postorder(self.kernel.terms) if n.op in REDUCTIONS)
+        """The reductions of its loops, of one for each pass; of a kernel without loops, all."""
+        passes = self.kernel.stream.passes
+        looped = [
+            n for p in passes for n in (*(x.step for x in p.states), *(e.node for e in p.emits))
+        ]
+        return tuple(n for n in postorder(looped or self.kernel.terms) if n.op in REDUCTIONS)
 
     @cached_property
     def joined(self) -> tuple[Node, ...]:
         """Reductions of an iteration along axes that are not streamed, over threads."""
-        return tuple(n for n in self.reductions if not set(over(n)) <= {*self.kernel.stream.axes})
+        sums = (n for n in postorder(self.kernel.terms) if n.op in REDUCTIONS)
+        return tuple(n for n in sums if not set(over(n)) <= {*self.kernel.stream.axes})
 
     @cached_property
     def finishing(self) -> frozenset[str]:

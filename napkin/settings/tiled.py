@@ -75,7 +75,7 @@ class Tiled(Asked):
         super().__init__(of, tiles, accesses)
         self._per_thread: dict[int, bool] = {}  # by warps
         self._registers: dict[int, int] = {}  # by warps
-        self._joins: dict[int, tuple[float, int]] = {}  # by warps
+        self._joins: dict[int, tuple[float, float]] = {}  # by warps
         self._work: dict[int, _Work] = {}  # by warps, where these matter
         self._multiplied: dict[Node, bool] = {}
         self._bare: dict[int, int] = {}  # by warps
@@ -104,17 +104,21 @@ class Tiled(Asked):
 
     def copies(self, warps: int) -> Copies:
         """How many of its warps hold and compute each value of arrays with these axes."""
-        of, tiles = self.of, self.tiles
+        return copies(self.of.continued, self.of.machine, warps, self.tiles)
+
+    def _held(self, warps: int) -> Copies:
+        """The same of what they hold, with the operands that each computes for itself."""
+        of, found = self.of, self.copies(warps)
         if not of.formed_operands:
-            return copies(of.continued, of.machine, warps, tiles)
+            return found
         several = len(of.kernel.products) > 1
-        found = operand_copies(of.formed_operands, of.machine, warps, tiles, several)
-        return found | copies(of.continued, of.machine, warps, tiles)
+        every = operand_copies(of.formed_operands, of.machine, warps, self.tiles, several)
+        return {**every, **found}
 
     def registers(self, warps: int) -> int:
         """Bytes of tiles that a group holds in registers."""
         if warps not in self._registers:
-            live, again = self.of.live, self.copies(warps)
+            live, again = self.of.live, self._held(warps)
             held = register_bytes(live, self.tiles, again)
             if not self.of.kernel.stream.axes:  # nothing is computed in place: all is held at once
                 held = max(held, tile_bytes(live, self.tiles, self.of.item, again))
@@ -215,7 +219,7 @@ class Tiled(Asked):
     def _bare_bytes(self, warps: int) -> int:
         """Bytes of registers of its tiles alone."""
         if warps not in self._bare:
-            held = tile_bytes(self.of.live, self.tiles, self.of.item, self.copies(warps))
+            held = tile_bytes(self.of.live, self.tiles, self.of.item, self._held(warps))
             self._bare[warps] = held + held // AT_ONCE if self.of.finishes else held
         return self._bare[warps]
 
@@ -321,19 +325,18 @@ class Tiled(Asked):
         axes = [a for a in self.of.order if a in axes] if self.of.stepped else axes
         return Spread.of(axes, self.tiles, warps, *self.at_once(axes))
 
-    def joins(self, warps: int) -> tuple[float, int]:
+    def joins(self, warps: int) -> tuple[float, float]:
         """Values that a lane takes from others in an iteration, to reduce what is no matrix
         product, and clocks of shared memory in which values pass between warps for that."""
         if warps not in self._joins:
-            every = [self.exchanges(n, warps) for n in self._reductions(warps)]
-            self._joins[warps] = sum(lanes for lanes, _ in every), sum(n for _, n in every)
+            of, found, passes = self.of, self.of.joined, 1
+            if not of.stepped:
+                multiplied = of.live.products or self.per_thread(warps)
+                found, passes = () if multiplied else of.reductions, len(of.kernel.stream.passes)
+            every = [self.exchanges(n, warps) for n in found]
+            lanes, clocks = (sum(n) / max(1, passes) for n in zip((0.0, 0.0), *every, strict=True))
+            self._joins[warps] = lanes, clocks
         return self._joins[warps]
-
-    def _reductions(self, warps: int) -> Sequence[Node]:
-        """Those of an iteration that are no matrix products."""
-        if self.of.stepped:
-            return self.of.joined
-        return () if self.of.live.products or self.per_thread(warps) else self.of.reductions
 
     def _fed(self, c: Count, warps: int) -> float:
         """How long a product takes as its operands are read, in products that they do not hold up;

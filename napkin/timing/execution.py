@@ -119,7 +119,7 @@ class Execution:
     stepped: bool = False
     late: float = 0.0
     joins: float = 0.0
-    crossed: int = 0
+    crossed: float = 0.0
 
     @property
     def waits(self) -> bool:

@@ -162,11 +162,12 @@ def test_few_heads_scan_a_long_axis_in_parts() -> None:
     assert "scan_parts t = " in str(plan)
 
 
-def test_many_heads_scan_as_they_are() -> None:
-    """In no parts. One kernel took 1,375 us, chunks that are computed ahead 1,386 (H200)."""
-    for size, kernels in ((64, {"gated_ahead", "gated_chain"}), (32, {"gated"})):
-        plan = nk.derive(gated, sizes={"h": 512, "t": 16 * size, "k": size, "v": size})
-        assert {k.name for k in plan.kernels} == kernels
+@pytest.mark.parametrize("size", [32, 64])
+def test_many_heads_scan_in_no_parts(size: int) -> None:
+    """One kernel took 1,375 us, chunks that are computed ahead 1,386 (H200, 64)."""
+    plan = nk.derive(gated, sizes={"h": 512, "t": 16 * size, "k": size, "v": size})
+    assert len(plan.kernels) <= 2
+    assert "scan_parts" not in str(plan)
 
 
 def test_chunks_divide_what_parts_are_made_of() -> None:

@@ -74,3 +74,15 @@ def test_axes_are_reduced_one_after_another_from_the_last() -> None:
     """Sixteen lanes have a part of each of 64 values of a thread; then two of each of a few."""
     found = Spread.of("acs", {"a": 16, "c": 64, "s": 16}, 8)
     assert found.reducing("cs") == 4 * 64 + 1 * 16 == found.reducing("s") + 16
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "each", "lanes", "warps"),
+    [(1, 128, 1, 32, 4), (4, 64, 2, 32, 1), (8, 64, 4, 16, 1), (64, 64, 8, 8, 1)],
+)
+def test_threads_read_no_more_at_once_than_there_are_values_for_all(
+    n: int, d: int, each: int, lanes: int, warps: int
+) -> None:
+    """The layouts that Triton gives loads of 16 bits with 4 warps."""
+    found = Spread.of("nd", {"n": n, "d": d}, 4, "d")
+    assert (found.each["d"], found.lanes["d"], found.warps["d"]) == (each, lanes, warps)

@@ -175,3 +175,17 @@ def test_gradients_of_squared_distances_are_products_where_that_is_asked_for(d: 
     assert "the difference under the sum over m, multiplied out" in str(plan.trail)
     assert all("tl.dot(" in k.written.source for k in plan.kernels)
     plan.check(sizes=SMALL, resources=False).raise_if_wrong()
+
+
+@pytest.mark.parametrize("signature", ["n m:int, n d, m d -> n d", "n m:int, n d, m d:int -> n d"])
+def test_whole_numbers_are_summed_as_reals(signature: str) -> None:
+    """A real factor makes reals of them: their own sum would wrap at 2^31."""
+
+    @nk.diagram(signature)
+    def moved(K: Any, X: Any, Y: Any) -> Any:
+        return nk.reduce(K * (X - Y), "sum", over="m")
+
+    plan = nk.derive(moved, "h100", LARGE, dtype="fp32", multiply_out=True)
+    K, X = np.full((3, 64), 2**26, np.int32), np.ones((3, 2), np.float32)
+    Y = np.zeros((64, 2), np.int32 if "d:int" in signature else np.float32)
+    np.testing.assert_allclose(plan(K, X, Y), 2.0**32)

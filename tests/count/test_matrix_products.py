@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 import napkin as nk
-from napkin.count.matrix_products import LINKED, continued, copies, fed
+from napkin.count.matrix_products import LINKED, continued, copies, fed, operand_copies
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.schedule import Schedule
 from napkin.settings.pricing import Pricing
+from napkin.settings.tiled import Tiled
 
 
 @pytest.mark.parametrize(("chunk", "times"), [(16, 2.5), (32, 1.5), (64, 1.0), (128, 1.0)])
@@ -100,3 +101,38 @@ def test_attention_in_float32_stores_its_scores() -> None:
     sizes = {"q": 4096, "x": 4096, "d": 128}
     assert len(nk.derive(load("attention"), on="h200", sizes=sizes, dtype="fp32").kernels) == 2
     assert len(nk.derive(load("attention"), on="h200", sizes=sizes, dtype="bf16").kernels) == 1
+
+
+@nk.diagram("n i, n k, i j k -> n j", sizes={"n": 65536, "i": 32, "j": 32, "k": 32})
+def formed(X: nk.Array, Z: nk.Array, T: nk.Array) -> nk.Array:
+    """A matrix product, one side of which is a product of readings."""
+    return nk.contract(X, Z, T, over="i k")
+
+
+def test_warps_hold_operands_again_that_they_compute() -> None:
+    """Each warp of mma.sync has its own rows, or columns, and all of the other operand: a gradient
+    of a tensor train kept 9,500 bytes of each thread in memory, and took 12 times what was
+    predicted (H200)."""
+    kernel = formed.stream("i").group("n").kernel
+    (p,) = kernel.products
+    tiles = {"n": 32, "i": 32, "j": 32, "k": 32}
+    left, span = [(p, 0)], frozenset("nik")
+    h100 = machine("h100")
+    assert operand_copies(left, h100, 8, tiles, together=True) == {span: 4}  # 8 along 2 x 16 rows
+    assert operand_copies(left, h100, 8, tiles, together=False) == {span: 4}  # 2 x 4
+    assert operand_copies(left, h100, 2, tiles, together=True) == {}
+    assert operand_copies(left, h100, 0, tiles, together=True) == {}
+    wide = {**tiles, "n": 64}
+    assert operand_copies(left, h100, 4, wide, together=True) == {}  # a warpgroup multiplies
+    assert operand_copies(left, machine("a100"), 8, wide, together=True) == {span: 2}
+
+
+def test_only_the_registers_have_these_copies() -> None:
+    """The operations of a product do not depend on them."""
+    kernel = formed.stream("i").group("n").kernel
+    pricing = Pricing(kernel, formed.check_sizes({}), "bf16", machine("h100"))
+    tiles = {"n": 32, "i": 32, "j": 32, "k": 32}
+    few, many = (pricing.at(Schedule(tiles, warps, 2)).run for warps in (2, 8))
+    assert few.work["product"] == many.work["product"]
+    tiled = Tiled(pricing.of, tiles)
+    assert tiled.registers(8) > 3 * tiled.registers(2)

@@ -135,4 +135,4 @@ def test_only_the_registers_have_these_copies() -> None:
     few, many = (pricing.at(Schedule(tiles, warps, 2)).run for warps in (2, 8))
     assert few.work["product"] == many.work["product"]
     tiled = Tiled(pricing.of, tiles)
-    assert tiled.registers(8) > 3 * tiled.registers(2)
+    assert tiled.registers(8) > 1.9 * tiled.registers(2)  # four copies and two

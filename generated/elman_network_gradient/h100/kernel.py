@@ -9,7 +9,7 @@ elman_network_gradient:
   materialise difference_2 [b t k]
   materialise difference [t b k]
   materialise steps [b t d]
-  materialise dW_dW_part [t_part16 k d] in fp32
+  materialise dW_dW_part [t_part8 k d] in fp32
 elman_network_gradient_O:
   stream t
   group b
@@ -36,19 +36,19 @@ elman_network_gradient_dX:
   tile d = 64
 elman_network_gradient_dW_parts:
   stream t
-  part t = 16
+  part t = 8
   group d
   group k
   tile d = 128
-  tile k = 64
+  tile k = 32
   tile t = 1
 elman_network_gradient_dW_merge:
-  merge t_part16
+  merge t_part8
   group d
   group k
   tile d = 4
-  tile k = 16
-  tile t_part16 = 16
+  tile k = 8
+  tile t_part8 = 8
 
 elman_network_gradient_O, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*d*t + b*d*k/g_b
@@ -76,15 +76,15 @@ elman_network_gradient_dX, in values and axis sizes (g: group, s: chunk, M: memo
   scale = d ** -0.5
 
 elman_network_gradient_dW_parts, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*d*k*t/g_k + 2*b*d*k*t/g_d + d*k*t_part16
+  H = b*d*k*t/g_k + 2*b*d*k*t/g_d + d*k*t_part8
   M = b*g_d*s_t + 2*b*g_k*s_t + g_d*g_k
-  bound = d*k*t_part16 + 2*sqrt(2)*b*d*k*t/sqrt(M)
+  bound = d*k*t_part8 + 2*sqrt(2)*b*d*k*t/sqrt(M)
   scale = d ** -0.5
 
 elman_network_gradient_dW_merge, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = d*k*t_part16 + d*k
-  M = g_d*g_k*s_t_part16 + g_d*g_k
-  bound = d*k*t_part16 + d*k
+  H = d*k*t_part8 + d*k
+  M = g_d*g_k*s_t_part8 + g_d*g_k
+  bound = d*k*t_part8 + d*k
 """
 
 import math
@@ -406,9 +406,9 @@ def elman_network_gradient_dX(
 
 @triton.jit
 def elman_network_gradient_dW_parts(
-    steps, difference, chosen, dW_part, scale, size_t_part16, size_d, size_k, size_t, size_b,
+    steps, difference, chosen, dW_part, scale, size_t_part8, size_d, size_k, size_t, size_b,
     steps_stride_b, steps_stride_t, steps_stride_d, difference_stride_t, difference_stride_b,
-    difference_stride_k, chosen_stride_t, chosen_stride_d, chosen_stride_b, dW_part_stride_t_part16,
+    difference_stride_k, chosen_stride_t, chosen_stride_d, chosen_stride_b, dW_part_stride_t_part8,
     dW_part_stride_k, dW_part_stride_d, BLOCK_D: tl.constexpr, BLOCK_K: tl.constexpr,
     BLOCK_B: tl.constexpr, EVEN_D: tl.constexpr, EVEN_K: tl.constexpr, EVEN_B: tl.constexpr,
     STEP_K: tl.constexpr, STEP_B: tl.constexpr, STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
@@ -426,7 +426,7 @@ def elman_network_gradient_dW_parts(
     chosen_stride_t = chosen_stride_t // STEP_B * STEP_B
     chosen_stride_d = chosen_stride_d // STEP_B * STEP_B
     size_d = size_d // STEP_D * STEP_D
-    dW_part_stride_t_part16 = dW_part_stride_t_part16 // STEP_D * STEP_D
+    dW_part_stride_t_part8 = dW_part_stride_t_part8 // STEP_D * STEP_D
     dW_part_stride_k = dW_part_stride_k // STEP_D * STEP_D
 
     # this group's place
@@ -435,7 +435,7 @@ def elman_network_gradient_dW_parts(
     pid = pid // tl.cdiv(size_k, BLOCK_K)
     d_id = pid % tl.cdiv(size_d, BLOCK_D)
     pid = pid // tl.cdiv(size_d, BLOCK_D)
-    t_part16 = pid
+    t_part8 = pid
     d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
     b = tl.arange(0, BLOCK_B).to(INDEX)
@@ -444,12 +444,12 @@ def elman_network_gradient_dW_parts(
     k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # where its tensors start
-    dW_part_base = dW_part + t_part16 * dW_part_stride_t_part16
+    dW_part_base = dW_part + t_part8 * dW_part_stride_t_part8
 
     # stream t
     dW = tl.zeros([BLOCK_D, BLOCK_K], tl.float32)
-    t_share = tl.cdiv(size_t, size_t_part16)
-    t_first = t_part16 * t_share
+    t_share = tl.cdiv(size_t, size_t_part8)
+    t_first = t_part8 * t_share
     t_end = tl.minimum(t_first + t_share, size_t)
     for t_start in tl.range(t_first, t_end):
         t = tl.cast(t_start, INDEX)
@@ -503,16 +503,16 @@ def elman_network_gradient_dW_parts(
 
 @triton.jit
 def elman_network_gradient_dW_merge(
-    dW_part, dW, size_d, size_k, size_t_part16, dW_part_stride_t_part16, dW_part_stride_k,
+    dW_part, dW, size_d, size_k, size_t_part8, dW_part_stride_t_part8, dW_part_stride_k,
     dW_part_stride_d, dW_stride_d, dW_stride_k, BLOCK_D: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_T_PART16: tl.constexpr, EVEN_D: tl.constexpr, EVEN_K: tl.constexpr,
-    EVEN_T_PART16: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_T_PART8: tl.constexpr, EVEN_D: tl.constexpr, EVEN_K: tl.constexpr,
+    EVEN_T_PART8: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_d = size_d // STEP_D * STEP_D
-    dW_part_stride_t_part16 = dW_part_stride_t_part16 // STEP_D * STEP_D
+    dW_part_stride_t_part8 = dW_part_stride_t_part8 // STEP_D * STEP_D
     dW_part_stride_k = dW_part_stride_k // STEP_D * STEP_D
 
     # this group's place
@@ -525,21 +525,21 @@ def elman_network_gradient_dW_merge(
     d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
-    # stream t_part16
+    # stream t_part8
     dW_acc = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
-    for t_part16_start in tl.range(0, size_t_part16, BLOCK_T_PART16):
-        t_part16 = t_part16_start + tl.arange(0, BLOCK_T_PART16).to(INDEX)
-        t_part16_in = (
-            tl.full([BLOCK_T_PART16], True, tl.int1)
-            if EVEN_T_PART16
-            else (t_part16 < size_t_part16)
+    for t_part8_start in tl.range(0, size_t_part8, BLOCK_T_PART8):
+        t_part8 = t_part8_start + tl.arange(0, BLOCK_T_PART8).to(INDEX)
+        t_part8_in = (
+            tl.full([BLOCK_T_PART8], True, tl.int1)
+            if EVEN_T_PART8
+            else (t_part8 < size_t_part8)
         )
         dW_part_tile = tl.load(
             dW_part
-            + t_part16[:, None, None] * dW_part_stride_t_part16
+            + t_part8[:, None, None] * dW_part_stride_t_part8
             + k[None, :, None] * dW_part_stride_k
             + d[None, None, :] * dW_part_stride_d,
-            mask=t_part16_in[:, None, None] & k_in[None, :, None] & d_in[None, None, :],
+            mask=t_part8_in[:, None, None] & k_in[None, :, None] & d_in[None, None, :],
             other=0.0,
         )
         total = tl.sum(dW_part_tile, axis=0)
@@ -597,7 +597,7 @@ def run(X, W, dO):
     difference = torch.empty((t, b, k), dtype=torch.bfloat16, device=X.device)
     steps = torch.empty((b, t, k), dtype=torch.bfloat16, device=X.device)
     dX = torch.empty((b, t, k), dtype=torch.bfloat16, device=X.device)
-    dW_dW_part = torch.empty((16, k, k), dtype=torch.float32, device=X.device)
+    dW_dW_part = torch.empty((8, k, k), dtype=torch.float32, device=X.device)
     dW = torch.empty((k, k), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
@@ -664,7 +664,7 @@ def run(X, W, dO):
         STEP_D=_step(k, dO.stride(), steps.stride()),
         STEP_K=_step(k, difference_2.stride(), W.stride()),
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=4, num_stages=3,
     )
 
     WIDE = max(
@@ -688,38 +688,38 @@ def run(X, W, dO):
 
     WIDE = max(
         _reach((b, t, k), steps.stride(), (64, 1, 128)),
-        _reach((t, b, k), difference.stride(), (1, 64, 64)),
+        _reach((t, b, k), difference.stride(), (1, 64, 32)),
         _reach((t, k, b), chosen.stride(), (1, 128, 64)),
-        _reach((16, k, k), dW_dW_part.stride(), (1, 64, 128)),
+        _reach((8, k, k), dW_dW_part.stride(), (1, 32, 128)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(chosen)
-    GRID = (16 * triton.cdiv(k, 128) * triton.cdiv(k, 64),)
+    GRID = (8 * triton.cdiv(k, 128) * triton.cdiv(k, 32),)
     elman_network_gradient_dW_parts[GRID](
         steps, difference,
         TensorDescriptor.from_tensor(chosen, [1, 128, 64]) if DESCRIPTORS else chosen, dW_dW_part,
         k ** -0.5,
-        16, k, k, t, b,
+        8, k, k, t, b,
         *steps.stride(), *difference.stride(), *chosen.stride(), *dW_dW_part.stride(),
-        BLOCK_D=128, BLOCK_K=64, BLOCK_B=64,
-        EVEN_D=k % 128 == 0, EVEN_K=k % 64 == 0, EVEN_B=b == 64,
+        BLOCK_D=128, BLOCK_K=32, BLOCK_B=64,
+        EVEN_D=k % 128 == 0, EVEN_K=k % 32 == 0, EVEN_B=b == 64,
         STEP_K=_step(k, steps.stride(), difference.stride()), STEP_B=_step(b, chosen.stride()),
         STEP_D=_step(k, dW_dW_part.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((16, k, k), dW_dW_part.stride(), (16, 16, 4)),
-        _reach((k, k), dW.stride(), (4, 16)),
+        _reach((8, k, k), dW_dW_part.stride(), (8, 8, 4)),
+        _reach((k, k), dW.stride(), (4, 8)),
     ) >= 2**31
-    GRID = (triton.cdiv(k, 4) * triton.cdiv(k, 16),)
+    GRID = (triton.cdiv(k, 4) * triton.cdiv(k, 8),)
     elman_network_gradient_dW_merge[GRID](
         dW_dW_part, dW,
-        k, k, 16,
+        k, k, 8,
         *dW_dW_part.stride(), *dW.stride(),
-        BLOCK_D=4, BLOCK_K=16, BLOCK_T_PART16=16,
-        EVEN_D=k % 4 == 0, EVEN_K=k % 16 == 0, EVEN_T_PART16=True,
+        BLOCK_D=4, BLOCK_K=8, BLOCK_T_PART8=8,
+        EVEN_D=k % 4 == 0, EVEN_K=k % 8 == 0, EVEN_T_PART8=True,
         STEP_D=_step(k, dW_dW_part.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

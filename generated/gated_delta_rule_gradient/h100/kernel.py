@@ -30,12 +30,17 @@ gated_delta_rule_gradient_steps_S:
   tile v = 1
   tile t = 1
 gated_delta_rule_gradient:
+  stream k = 3
+  separate sum: dV * where(index(t) == 0, 0, take4) * keys = [where(index(t) == 0, 0, take4) *
+      keys] * [dV]; deferred dV
+  separate sum: take3 * (V - total2) * K = [take3 * K] * [V - total2]; deferred V - total2
   group b
   group h
   group t
   tile b = 1
   tile h = 1
   tile t = 1
+  tile k = 32
 
 gated_delta_rule_gradient_rsqrt_keys_scaled_scaled_2, in values and axis sizes (g: group, s:
     chunk, M: memory):
@@ -50,11 +55,9 @@ gated_delta_rule_gradient_steps_S, in values and axis sizes (g: group, s: chunk,
   scale = k ** -0.5
 
 gated_delta_rule_gradient, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 3*b*h*k*t*v + 3*b*h*k*t + 3*b*h*t*v + 6*b*h*t
-  M = Max(2*g_b*g_h*g_t*k*v + 2*g_b*g_h*g_t*k + 3*g_b*g_h*g_t*v + 4*g_b*g_h*g_t,
-      2*g_b*g_h*g_t*k*v + 5*g_b*g_h*g_t*k + g_b*g_h*g_t*v + 4*g_b*g_h*g_t, 3*g_b*g_h*g_t*k*v +
-      g_b*g_h*g_t*k + 2*g_b*g_h*g_t*v + 4*g_b*g_h*g_t)
-  bound = 3*b*h*k*t*v + 3*b*h*k*t + 3*b*h*t*v + 6*b*h*t
+  H = 7*b*h*k*t*v + 5*b*h*k*t + 3*b*h*t*v + 6*b*h*t
+  M = 3*g_b*g_h*g_t*s_k*v + 3*g_b*g_h*g_t*s_k + 3*g_b*g_h*g_t*v + 6*g_b*g_h*g_t
+  bound = 7*b*h*k*t*v + 5*b*h*k*t + 3*b*h*t*v + 6*b*h*t
   scale = k ** -0.5
 """
 
@@ -253,26 +256,22 @@ def gated_delta_rule_gradient_steps_S(
 
 @triton.jit
 def gated_delta_rule_gradient(
-    dO, S, steps, B, K, rsqrt, V, A, scaled_2, dQ, dV, dK, dA, dB, scale, size_h, size_t, size_v,
-    size_k, dO_stride_b, dO_stride_h, dO_stride_t, dO_stride_v, S_stride_b, S_stride_h, S_stride_v,
-    S_stride_t, S_stride_k, steps_stride_b, steps_stride_h, steps_stride_v, steps_stride_t,
-    steps_stride_k, B_stride_b, B_stride_h, B_stride_t, K_stride_b, K_stride_h, K_stride_t,
-    K_stride_k, rsqrt_stride_b, rsqrt_stride_h, rsqrt_stride_t, V_stride_b, V_stride_h, V_stride_t,
-    V_stride_v, A_stride_b, A_stride_h, A_stride_t, scaled_2_stride_b, scaled_2_stride_h,
-    scaled_2_stride_t, dQ_stride_b, dQ_stride_h, dQ_stride_t, dQ_stride_k, dV_stride_b, dV_stride_h,
-    dV_stride_t, dV_stride_v, dK_stride_b, dK_stride_h, dK_stride_t, dK_stride_k, dA_stride_b,
-    dA_stride_h, dA_stride_t, dB_stride_b, dB_stride_h, dB_stride_t, BLOCK_V: tl.constexpr,
-    BLOCK_K: tl.constexpr, EVEN_V: tl.constexpr, EVEN_K: tl.constexpr, STEP_K: tl.constexpr,
-    WIDE: tl.constexpr,
+    steps, B, K, rsqrt, A, S, dO, V, scaled_2, dQ, dV, dK, dA, dB, scale, size_h, size_t, size_k,
+    size_v, steps_stride_b, steps_stride_h, steps_stride_v, steps_stride_t, steps_stride_k,
+    B_stride_b, B_stride_h, B_stride_t, K_stride_b, K_stride_h, K_stride_t, K_stride_k,
+    rsqrt_stride_b, rsqrt_stride_h, rsqrt_stride_t, A_stride_b, A_stride_h, A_stride_t, S_stride_b,
+    S_stride_h, S_stride_v, S_stride_t, S_stride_k, dO_stride_b, dO_stride_h, dO_stride_t,
+    dO_stride_v, V_stride_b, V_stride_h, V_stride_t, V_stride_v, scaled_2_stride_b,
+    scaled_2_stride_h, scaled_2_stride_t, dQ_stride_b, dQ_stride_h, dQ_stride_t, dQ_stride_k,
+    dV_stride_b, dV_stride_h, dV_stride_t, dV_stride_v, dK_stride_b, dK_stride_h, dK_stride_t,
+    dK_stride_k, dA_stride_b, dA_stride_h, dA_stride_t, dB_stride_b, dB_stride_h, dB_stride_t,
+    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, EVEN_K: tl.constexpr, EVEN_V: tl.constexpr,
+    STEP_K: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_k = size_k // STEP_K * STEP_K
-    S_stride_b = S_stride_b // STEP_K * STEP_K
-    S_stride_h = S_stride_h // STEP_K * STEP_K
-    S_stride_v = S_stride_v // STEP_K * STEP_K
-    S_stride_t = S_stride_t // STEP_K * STEP_K
     steps_stride_b = steps_stride_b // STEP_K * STEP_K
     steps_stride_h = steps_stride_h // STEP_K * STEP_K
     steps_stride_v = steps_stride_v // STEP_K * STEP_K
@@ -280,6 +279,10 @@ def gated_delta_rule_gradient(
     K_stride_b = K_stride_b // STEP_K * STEP_K
     K_stride_h = K_stride_h // STEP_K * STEP_K
     K_stride_t = K_stride_t // STEP_K * STEP_K
+    S_stride_b = S_stride_b // STEP_K * STEP_K
+    S_stride_h = S_stride_h // STEP_K * STEP_K
+    S_stride_v = S_stride_v // STEP_K * STEP_K
+    S_stride_t = S_stride_t // STEP_K * STEP_K
     dQ_stride_b = dQ_stride_b // STEP_K * STEP_K
     dQ_stride_h = dQ_stride_h // STEP_K * STEP_K
     dQ_stride_t = dQ_stride_t // STEP_K * STEP_K
@@ -296,81 +299,159 @@ def gated_delta_rule_gradient(
     b = pid
     v = tl.arange(0, BLOCK_V).to(INDEX)
     v_in = tl.full([BLOCK_V], True, tl.int1) if EVEN_V else v < size_v
-    k = tl.arange(0, BLOCK_K).to(INDEX)
-    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # where its tensors start
-    dO_base = dO + b * dO_stride_b + h * dO_stride_h + t * dO_stride_t
-    S_base = S + b * S_stride_b + h * S_stride_h + t * S_stride_t
     steps_base = steps + b * steps_stride_b + h * steps_stride_h
     B_base = B + b * B_stride_b + h * B_stride_h + t * B_stride_t
     K_base = K + b * K_stride_b + h * K_stride_h + t * K_stride_t
     rsqrt_base = rsqrt + b * rsqrt_stride_b + h * rsqrt_stride_h + t * rsqrt_stride_t
-    V_base = V + b * V_stride_b + h * V_stride_h + t * V_stride_t
     A_base = A + b * A_stride_b + h * A_stride_h + t * A_stride_t
-    S_base_2 = S + b * S_stride_b + h * S_stride_h
+    S_base = S + b * S_stride_b + h * S_stride_h
+    dO_base = dO + b * dO_stride_b + h * dO_stride_h + t * dO_stride_t
+    S_base_2 = S + b * S_stride_b + h * S_stride_h + t * S_stride_t
+    V_base = V + b * V_stride_b + h * V_stride_h + t * V_stride_t
     scaled_2_base = scaled_2 + b * scaled_2_stride_b + h * scaled_2_stride_h + t * scaled_2_stride_t
     dQ_base = dQ + b * dQ_stride_b + h * dQ_stride_h + t * dQ_stride_t
     dV_base = dV + b * dV_stride_b + h * dV_stride_h + t * dV_stride_t
     dK_base = dK + b * dK_stride_b + h * dK_stride_h + t * dK_stride_t
     dA_base = dA + b * dA_stride_b + h * dA_stride_h + t * dA_stride_t
     dB_base = dB + b * dB_stride_b + h * dB_stride_h + t * dB_stride_t
-    dO_tile = tl.load(dO_base + v * dO_stride_v, mask=v_in, other=0.0)
-    S_tile = tl.load(
-        S_base + v[:, None] * S_stride_v + k[None, :] * S_stride_k,
-        mask=v_in[:, None] & k_in[None, :],
-        other=0.0,
-    )
-    total = tl.sum(dO_tile.to(tl.float32)[:, None] * S_tile.to(tl.float32), axis=0)
-    dQ_2 = scale * total
-    tl.store(dQ_base + k * dQ_stride_k, dQ_2, mask=k_in)
-    steps_t = tl.minimum(tl.maximum(size_t - 1 - t, 0), size_t - 1).to(INDEX)
-    steps_tile = tl.load(
-        steps_base
-        + v[:, None] * steps_stride_v
-        + steps_t * steps_stride_t
-        + k[None, :] * steps_stride_k,
-        mask=v_in[:, None] & k_in[None, :],
-        other=0.0,
-    )
-    K_tile = tl.load(K_base + k * K_stride_k, mask=k_in, other=0.0)
+
+    # held by the group for the whole stream
+    difference = size_t - 1 - t
     B_tile = tl.load(B_base)
     sigmoid_2 = tl.sigmoid(B_tile.to(tl.float32))
     rsqrt_tile = tl.load(rsqrt_base)
-    dV_2 = (
-        tl.sum(steps_tile.to(tl.float32) * K_tile.to(tl.float32)[None, :], axis=1)
-        * sigmoid_2
-        * rsqrt_tile
-    )
-    tl.store(dV_base + v * dV_stride_v, dV_2, mask=v_in)
-    V_tile = tl.load(V_base + v * V_stride_v, mask=v_in, other=0.0)
-    S_t = tl.minimum(tl.maximum(t - 1, 0), size_t - 1).to(INDEX)
-    S_tile_2 = tl.load(
-        S_base_2 + v[:, None] * S_stride_v + S_t * S_stride_t + k[None, :] * S_stride_k,
-        mask=v_in[:, None] & k_in[None, :],
-        other=0.0,
-    )
-    chosen = tl.where(t == 0, 0.0, S_tile_2.to(tl.float32))
     A_tile = tl.load(A_base)
     sigmoid_3 = tl.sigmoid(A_tile.to(tl.float32))
-    total2 = tl.sum(chosen * K_tile.to(tl.float32)[None, :], axis=1) * sigmoid_3 * rsqrt_tile
-    total3 = tl.sum(steps_tile.to(tl.float32) * (V_tile.to(tl.float32) - total2)[:, None], axis=0)
-    total5 = tl.sum(dV_2[:, None] * chosen, axis=0)
-    difference = total3 * sigmoid_2 - sigmoid_3 * total5
-    total6 = tl.sum(difference * K_tile.to(tl.float32), axis=0)
+    test = t == 0
+    difference_2 = t - 1
+    dO_tile = tl.load(dO_base + v * dO_stride_v, mask=v_in, other=0.0)
+    V_tile = tl.load(V_base + v * V_stride_v, mask=v_in, other=0.0)
     scaled_2_tile = tl.load(scaled_2_base)
-    dK_2 = difference * rsqrt_tile + 2.0 * (total6 * scaled_2_tile * K_tile.to(tl.float32))
-    tl.store(dK_base + k * dK_stride_k, dK_2, mask=k_in)
-    total7 = tl.sum(tl.sum(steps_tile.to(tl.float32) * chosen, axis=1), axis=0)
-    total8 = (
-        tl.sum(tl.sum(dV_2[:, None] * chosen * K_tile.to(tl.float32)[None, :], axis=1), axis=0)
-        * rsqrt_tile
-    )
-    dA_2 = (total7 - total8) * (sigmoid_3 * (1.0 - sigmoid_3))
-    tl.store(dA_base, dA_2)
-    total9 = tl.sum(total3 * K_tile.to(tl.float32), axis=0)
-    dB_2 = rsqrt_tile * total9 * (sigmoid_2 * (1.0 - sigmoid_2))
-    tl.store(dB_base, dB_2)
+
+    # stream k, pass 1 of 3
+    dV_acc = tl.zeros([BLOCK_V], tl.float32)
+    total2 = tl.zeros([BLOCK_V], tl.float32)
+    total7 = 0.0
+    sum = tl.zeros([BLOCK_V], tl.float32)
+    sum2 = tl.zeros([BLOCK_V], tl.float32)
+    for k_start in tl.range(0, size_k, BLOCK_K):
+        k = k_start + tl.arange(0, BLOCK_K).to(INDEX)
+        k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+        steps_t = tl.minimum(tl.maximum(difference, 0), size_t - 1).to(INDEX)
+        steps_tile = tl.load(
+            steps_base
+            + v[:, None] * steps_stride_v
+            + steps_t * steps_stride_t
+            + k[None, :] * steps_stride_k,
+            mask=v_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+        K_tile = tl.load(K_base + k * K_stride_k, mask=k_in, other=0.0)
+        dV_2 = (
+            tl.sum(steps_tile.to(tl.float32) * K_tile.to(tl.float32)[None, :], axis=1)
+            * sigmoid_2
+            * rsqrt_tile
+        )
+        dV_acc = dV_acc + dV_2
+        S_t = tl.minimum(tl.maximum(difference_2, 0), size_t - 1).to(INDEX)
+        S_tile = tl.load(
+            S_base + v[:, None] * S_stride_v + S_t * S_stride_t + k[None, :] * S_stride_k,
+            mask=v_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+        chosen = tl.where(test, 0.0, S_tile.to(tl.float32))
+        total2_2 = tl.sum(chosen * K_tile.to(tl.float32)[None, :], axis=1) * sigmoid_3 * rsqrt_tile
+        total2 = total2 + total2_2
+        total7_2 = tl.sum(tl.sum(steps_tile.to(tl.float32) * chosen, axis=1), axis=0)
+        total7 = total7 + total7_2
+        total = tl.sum(chosen * K_tile.to(tl.float32)[None, :], axis=1) * rsqrt_tile
+        sum = sum + total
+        steps_K = tl.sum(steps_tile.to(tl.float32) * K_tile.to(tl.float32)[None, :], axis=1)
+        sum2 = sum2 + steps_K
+        S_tile_2 = tl.load(
+            S_base_2 + v[:, None] * S_stride_v + k[None, :] * S_stride_k,
+            mask=v_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+        total_2 = tl.sum(dO_tile.to(tl.float32)[:, None] * S_tile_2.to(tl.float32), axis=0)
+        dQ_2 = scale * total_2
+        tl.store(dQ_base + k * dQ_stride_k, dQ_2, mask=k_in)
+
+    # stream k, pass 2 of 3
+    total6 = 0.0
+    for k_start in tl.range(0, size_k, BLOCK_K):
+        k = k_start + tl.arange(0, BLOCK_K).to(INDEX)
+        k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+        steps_t = tl.minimum(tl.maximum(difference, 0), size_t - 1).to(INDEX)
+        steps_tile = tl.load(
+            steps_base
+            + v[:, None] * steps_stride_v
+            + steps_t * steps_stride_t
+            + k[None, :] * steps_stride_k,
+            mask=v_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+        difference_3 = V_tile.to(tl.float32) - total2
+        scaled_in = tl.where(v_in[:, None], steps_tile.to(tl.float32) * difference_3[:, None], 0.0)
+        total_3 = tl.sum(scaled_in, axis=0)
+        S_t = tl.minimum(tl.maximum(difference_2, 0), size_t - 1).to(INDEX)
+        S_tile = tl.load(
+            S_base + v[:, None] * S_stride_v + S_t * S_stride_t + k[None, :] * S_stride_k,
+            mask=v_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+        chosen = tl.where(test, 0.0, S_tile.to(tl.float32))
+        scaled_in_2 = tl.where(v_in[:, None], dV_acc[:, None] * chosen, 0.0)
+        total_4 = tl.sum(scaled_in_2, axis=0)
+        difference_4 = total_3 * sigmoid_2 - sigmoid_3 * total_4
+        K_tile = tl.load(K_base + k * K_stride_k, mask=k_in, other=0.0)
+        total_5 = tl.sum(difference_4 * K_tile.to(tl.float32), axis=0)
+        total6 = total6 + total_5
+
+    # stream k, pass 3 of 3
+    for k_start in tl.range(0, size_k, BLOCK_K):
+        k = k_start + tl.arange(0, BLOCK_K).to(INDEX)
+        k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+        steps_t = tl.minimum(tl.maximum(difference, 0), size_t - 1).to(INDEX)
+        steps_tile = tl.load(
+            steps_base
+            + v[:, None] * steps_stride_v
+            + steps_t * steps_stride_t
+            + k[None, :] * steps_stride_k,
+            mask=v_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+        difference_3 = V_tile.to(tl.float32) - total2
+        scaled_in = tl.where(v_in[:, None], steps_tile.to(tl.float32) * difference_3[:, None], 0.0)
+        total_3 = tl.sum(scaled_in, axis=0)
+        S_t = tl.minimum(tl.maximum(difference_2, 0), size_t - 1).to(INDEX)
+        S_tile = tl.load(
+            S_base + v[:, None] * S_stride_v + S_t * S_stride_t + k[None, :] * S_stride_k,
+            mask=v_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+        chosen = tl.where(test, 0.0, S_tile.to(tl.float32))
+        scaled_in_2 = tl.where(v_in[:, None], dV_acc[:, None] * chosen, 0.0)
+        total_4 = tl.sum(scaled_in_2, axis=0)
+        difference_4 = total_3 * sigmoid_2 - sigmoid_3 * total_4
+        K_tile = tl.load(K_base + k * K_stride_k, mask=k_in, other=0.0)
+        tl.store(
+            dK_base + k * dK_stride_k,
+            difference_4 * rsqrt_tile + 2.0 * (total6 * scaled_2_tile * K_tile.to(tl.float32)),
+            mask=k_in,
+        )
+
+    # tail
+    tl.store(dV_base + v * dV_stride_v, dV_acc, mask=v_in)
+    scaled_in_3 = tl.where(v_in, dV_acc * sum, 0.0)
+    total_6 = tl.sum(scaled_in_3, axis=0)
+    tl.store(dA_base, (total7 - total_6) * (sigmoid_3 * (1.0 - sigmoid_3)))
+    difference_3 = V_tile.to(tl.float32) - total2
+    scaled_in_4 = tl.where(v_in, difference_3 * sum2, 0.0)
+    total_7 = tl.sum(scaled_in_4, axis=0)
+    tl.store(dB_base, rsqrt_tile * total_7 * (sigmoid_2 * (1.0 - sigmoid_2)))
 
 
 def _reach(sizes, strides, tiles):
@@ -464,33 +545,33 @@ def run(Q, K, V, A, B, dO):
     )
 
     WIDE = max(
-        _reach((b, h, t, v), dO.stride(), (1, 1, 1, 128)),
-        _reach((b, h, v, t, k), S.stride(), (1, 1, 128, 1, 128)),
-        _reach((b, h, v, t, k), steps.stride(), (1, 1, 128, 1, 128)),
+        _reach((b, h, v, t, k), steps.stride(), (1, 1, 128, 1, 32)),
         _reach((b, h, t), B.stride(), (1, 1, 1)),
-        _reach((b, h, t, k), K.stride(), (1, 1, 1, 128)),
+        _reach((b, h, t, k), K.stride(), (1, 1, 1, 32)),
         _reach((b, h, t), rsqrt.stride(), (1, 1, 1)),
-        _reach((b, h, t, v), V.stride(), (1, 1, 1, 128)),
         _reach((b, h, t), A.stride(), (1, 1, 1)),
+        _reach((b, h, v, t, k), S.stride(), (1, 1, 128, 1, 32)),
+        _reach((b, h, t, v), dO.stride(), (1, 1, 1, 128)),
+        _reach((b, h, t, v), V.stride(), (1, 1, 1, 128)),
         _reach((b, h, t), scaled_2.stride(), (1, 1, 1)),
-        _reach((b, h, t, k), dQ.stride(), (1, 1, 1, 128)),
+        _reach((b, h, t, k), dQ.stride(), (1, 1, 1, 32)),
         _reach((b, h, t, v), dV.stride(), (1, 1, 1, 128)),
-        _reach((b, h, t, k), dK.stride(), (1, 1, 1, 128)),
+        _reach((b, h, t, k), dK.stride(), (1, 1, 1, 32)),
         _reach((b, h, t), dA.stride(), (1, 1, 1)),
         _reach((b, h, t), dB.stride(), (1, 1, 1)),
     ) >= 2**31
     GRID = (b * h * t,)
     gated_delta_rule_gradient[GRID](
-        dO, S, steps, B, K, rsqrt, V, A, scaled_2, dQ, dV, dK, dA, dB,
+        steps, B, K, rsqrt, A, S, dO, V, scaled_2, dQ, dV, dK, dA, dB,
         k ** -0.5,
-        h, t, v, k,
-        *dO.stride(), *S.stride(), *steps.stride(), *B.stride(), *K.stride(), *rsqrt.stride(),
-        *V.stride(), *A.stride(), *scaled_2.stride(), *dQ.stride(), *dV.stride(), *dK.stride(),
+        h, t, k, v,
+        *steps.stride(), *B.stride(), *K.stride(), *rsqrt.stride(), *A.stride(), *S.stride(),
+        *dO.stride(), *V.stride(), *scaled_2.stride(), *dQ.stride(), *dV.stride(), *dK.stride(),
         *dA.stride(), *dB.stride(),
-        BLOCK_V=128, BLOCK_K=128,
-        EVEN_V=v == 128, EVEN_K=k == 128,
-        STEP_K=_step(k, S.stride(), steps.stride(), K.stride(), dQ.stride(), dK.stride()),
+        BLOCK_K=32, BLOCK_V=128,
+        EVEN_K=k % 32 == 0, EVEN_V=v == 128,
+        STEP_K=_step(k, steps.stride(), K.stride(), S.stride(), dQ.stride(), dK.stride()),
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=4, num_stages=3,
     )
     return dQ, dK, dV, dA, dB

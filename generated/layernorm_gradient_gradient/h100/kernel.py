@@ -6,8 +6,22 @@ layernorm_gradient_gradient:
   expand mean over d into sum and count
   materialise shifted_6 [n d]
 layernorm_gradient_gradient_dX_shifted_6_ddY:
+  stream d = 3
+  separate total3: (X - mean) * (X - mean) = [(X - mean) * (X - mean)]; running mean (rescale 1,
+      2 * mean_new - 2 * mean_old, (mean_old - mean_new) * (mean_old - mean_new))
+  separate total4: dO1 * (X - mean) = [dO1 * X] + [dO1] * [-mean]; deferred mean
+  separate total5: dH * H = [dH * X] * [r] + [dH] * [-(mean * r)]; deferred mean, r
+  separate total6: ddG * dY * (X - mean) = [ddG * dY * X] + [ddG * dY] * [-mean]; deferred mean
+  separate total7: dO1 * (dH - level - H * slope) = [dO1 * dH] + [dO1] * [mean * r * slope -
+      level] + [dO1 * X] * [-(r * slope)]; deferred level, mean, r, slope
+  separate total9: ddG * dY * r + (((-(r * r * total4)) / d) * dH - dO1 * r * slope) * r + 2 *
+      (((total6 + total7 + total8) * -0.5 * r * r * r) / d) * (X - mean) = [ddG * dY * r +
+      (((-(r * r * total4)) / d) * dH - dO1 * r * slope) * r] + [X - mean] * [2 * (((total6 +
+      total7 + total8) * -0.5 * r * r * r) / d)]; deferred ((total6 + total7 + total8) * -0.5 *
+      r * r * r) / d
   group n
   tile n = 1
+  tile d = 4096
 layernorm_gradient_gradient_dG:
   stream n
   group d
@@ -16,9 +30,9 @@ layernorm_gradient_gradient_dG:
 
 layernorm_gradient_gradient_dX_shifted_6_ddY, in values and axis sizes (g: group, s: chunk, M:
     memory):
-  H = 6*d*n + 3*d*n/g_n
-  M = 9*d*g_n + 3*d + 3*g_n
-  bound = 27*d**2*n/(M - 3*d) + 6*d*n + 9*d*n/(M - 3*d)
+  H = 12*d*n + 7*d*n/g_n
+  M = 6*g_n*s_d + 3*s_d
+  bound = 12*d*n + 7*d
   eps = eps
 
 layernorm_gradient_gradient_dG, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -36,18 +50,18 @@ import triton.language as tl
 
 @triton.jit
 def layernorm_gradient_gradient_dX_shifted_6_ddY(
-    ddG, dY, X, dO1, G, ddB, dX, shifted_6, ddY, eps, size_d, ddG_stride_d, dY_stride_n,
-    dY_stride_d, X_stride_n, X_stride_d, dO1_stride_n, dO1_stride_d, G_stride_d, ddB_stride_d,
-    dX_stride_n, dX_stride_d, shifted_6_stride_n, shifted_6_stride_d, ddY_stride_n, ddY_stride_d,
+    X, dO1, dY, G, ddG, ddB, dX, shifted_6, ddY, eps, size_d, X_stride_n, X_stride_d, dO1_stride_n,
+    dO1_stride_d, dY_stride_n, dY_stride_d, G_stride_d, ddG_stride_d, ddB_stride_d, dX_stride_n,
+    dX_stride_d, shifted_6_stride_n, shifted_6_stride_d, ddY_stride_n, ddY_stride_d,
     BLOCK_D: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_d = size_d // STEP_D * STEP_D
-    dY_stride_n = dY_stride_n // STEP_D * STEP_D
     X_stride_n = X_stride_n // STEP_D * STEP_D
     dO1_stride_n = dO1_stride_n // STEP_D * STEP_D
+    dY_stride_n = dY_stride_n // STEP_D * STEP_D
     dX_stride_n = dX_stride_n // STEP_D * STEP_D
     shifted_6_stride_n = shifted_6_stride_n // STEP_D * STEP_D
     ddY_stride_n = ddY_stride_n // STEP_D * STEP_D
@@ -55,68 +69,155 @@ def layernorm_gradient_gradient_dX_shifted_6_ddY(
     # this group's place
     pid = tl.program_id(0).to(INDEX)
     n = pid
-    d = tl.arange(0, BLOCK_D).to(INDEX)
-    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # where its tensors start
-    dY_base = dY + n * dY_stride_n
     X_base = X + n * X_stride_n
     dO1_base = dO1 + n * dO1_stride_n
+    dY_base = dY + n * dY_stride_n
     dX_base = dX + n * dX_stride_n
     shifted_6_base = shifted_6 + n * shifted_6_stride_n
     ddY_base = ddY + n * ddY_stride_n
-    ddG_tile = tl.load(ddG + d * ddG_stride_d, mask=d_in, other=0.0)
-    dY_tile = tl.load(dY_base + d * dY_stride_d, mask=d_in, other=0.0)
-    scaled = ddG_tile.to(tl.float32) * dY_tile.to(tl.float32)
-    X_tile = tl.load(X_base + d * X_stride_d, mask=d_in, other=0.0)
-    total = tl.sum(X_tile.to(tl.float32), axis=0)
-    difference = X_tile.to(tl.float32) - total / size_d
-    scaled_in = tl.where(d_in, difference * difference, 0.0)
-    total_2 = tl.sum(scaled_in, axis=0)
-    rsqrt = tl.rsqrt(total_2 / size_d + eps)
-    dO1_tile = tl.load(dO1_base + d * dO1_stride_d, mask=d_in, other=0.0)
-    scaled_in_2 = tl.where(d_in, dO1_tile.to(tl.float32) * difference, 0.0)
-    total_3 = tl.sum(scaled_in_2, axis=0)
-    ratio = rsqrt * rsqrt * total_3 * -1.0 / size_d
-    G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)
-    dH = dY_tile.to(tl.float32) * G_tile.to(tl.float32)
-    scaled_2 = dO1_tile.to(tl.float32) * rsqrt
-    scaled_3 = difference * rsqrt
-    scaled_in_3 = tl.where(d_in, dH * scaled_3, 0.0)
-    total_4 = tl.sum(scaled_in_3, axis=0)
-    ratio_2 = total_4 / size_d
-    difference_2 = ratio * dH - scaled_2 * ratio_2
-    scaled_in_4 = tl.where(d_in, scaled * difference, 0.0)
-    total_5 = tl.sum(scaled_in_4, axis=0)
-    dY_G = tl.sum(dY_tile.to(tl.float32) * G_tile.to(tl.float32), axis=0)
-    scaled_in_5 = tl.where(
-        d_in,
-        dO1_tile.to(tl.float32) * (dH - dY_G / size_d - scaled_3 * ratio_2),
-        0.0,
-    )
-    total_6 = tl.sum(scaled_in_5, axis=0)
-    scaled_in_6 = tl.where(d_in, difference_2 * difference, 0.0)
-    total_7 = tl.sum(scaled_in_6, axis=0)
-    shifted = (
-        scaled * rsqrt
-        + difference_2 * rsqrt
-        + 2.0
-        * ((total_5 + total_6 + total_7) * (-0.5 * rsqrt * rsqrt * rsqrt) / size_d * difference)
-    )
-    shifted_in = tl.where(d_in, shifted, 0.0)
-    total_8 = tl.sum(shifted_in, axis=0)
-    tl.store(dX_base + d * dX_stride_d, shifted + total_8 * -1.0 / size_d, mask=d_in)
-    total10 = tl.sum(dO1_tile.to(tl.float32), axis=0)
-    shifted_2 = ratio * scaled_3 + scaled_2 + rsqrt * total10 * -1.0 / size_d
-    tl.store(shifted_6_base + d * shifted_6_stride_d, shifted_2, mask=d_in)
-    ddB_tile = tl.load(ddB + d * ddB_stride_d, mask=d_in, other=0.0)
-    tl.store(
-        ddY_base + d * ddY_stride_d,
-        ddB_tile.to(tl.float32)
-        + ddG_tile.to(tl.float32) * difference * rsqrt
-        + shifted_2 * G_tile.to(tl.float32),
-        mask=d_in,
-    )
+
+    # stream d, pass 1 of 3
+    total = 0.0
+    total2 = 0
+    mean = 0.0
+    total3 = 0.0
+    total4 = 0.0
+    total10 = 0.0
+    total5 = 0.0
+    dY_G = 0.0
+    total6 = 0.0
+    total62 = 0.0
+    total7 = 0.0
+    for d_start in tl.range(0, size_d, BLOCK_D):
+        d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
+        d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+        X_tile = tl.load(X_base + d * X_stride_d, mask=d_in, other=0.0)
+        total_2 = tl.sum(X_tile.to(tl.float32), axis=0)
+        total = total + total_2
+        ones_in = d_in.to(tl.int32)
+        total_3 = tl.sum(ones_in, axis=0)
+        total2_new = total2 + total_3
+        mean_new = total / total2_new
+        difference = mean - mean_new
+        difference_2 = X_tile.to(tl.float32) - mean_new
+        scaled_in = tl.where(d_in, difference_2 * difference_2, 0.0)
+        total_4 = tl.sum(scaled_in, axis=0)
+        total3 = total3 + total2 * (difference * difference) + total_4
+        dO1_tile = tl.load(dO1_base + d * dO1_stride_d, mask=d_in, other=0.0)
+        dO1_X = tl.sum(dO1_tile.to(tl.float32) * X_tile.to(tl.float32), axis=0)
+        total4 = total4 + dO1_X
+        total10_2 = tl.sum(dO1_tile.to(tl.float32), axis=0)
+        total10 = total10 + total10_2
+        dY_tile = tl.load(dY_base + d * dY_stride_d, mask=d_in, other=0.0)
+        G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)
+        dY_G_X = tl.sum(
+            dY_tile.to(tl.float32) * G_tile.to(tl.float32) * X_tile.to(tl.float32),
+            axis=0,
+        )
+        total5 = total5 + dY_G_X
+        dY_G_2 = tl.sum(dY_tile.to(tl.float32) * G_tile.to(tl.float32), axis=0)
+        dY_G = dY_G + dY_G_2
+        ddG_tile = tl.load(ddG + d * ddG_stride_d, mask=d_in, other=0.0)
+        ddG_dY_X = tl.sum(
+            ddG_tile.to(tl.float32) * dY_tile.to(tl.float32) * X_tile.to(tl.float32),
+            axis=0,
+        )
+        total6 = total6 + ddG_dY_X
+        ddG_dY = tl.sum(ddG_tile.to(tl.float32) * dY_tile.to(tl.float32), axis=0)
+        total62 = total62 + ddG_dY
+        dO1_dY_G = tl.sum(
+            dO1_tile.to(tl.float32) * dY_tile.to(tl.float32) * G_tile.to(tl.float32),
+            axis=0,
+        )
+        total7 = total7 + dO1_dY_G
+        total2 = total2_new
+        mean = mean_new
+
+    # stream d, pass 2 of 3
+    total8 = 0.0
+    total9 = 0.0
+    total92 = 0.0
+    for d_start in tl.range(0, size_d, BLOCK_D):
+        d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
+        d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+        rsqrt = tl.rsqrt(total3 / size_d + eps)
+        ratio = total / size_d
+        negated = ratio * -1.0
+        ratio_2 = rsqrt * rsqrt * (total4 + negated * total10) * -1.0 / size_d
+        dY_tile = tl.load(dY_base + d * dY_stride_d, mask=d_in, other=0.0)
+        G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)
+        dH = dY_tile.to(tl.float32) * G_tile.to(tl.float32)
+        dO1_tile = tl.load(dO1_base + d * dO1_stride_d, mask=d_in, other=0.0)
+        scaled = dO1_tile.to(tl.float32) * rsqrt
+        scaled_2 = ratio * rsqrt
+        ratio_3 = (rsqrt * total5 + scaled_2 * -1.0 * dY_G) / size_d
+        difference_3 = ratio_2 * dH - scaled * ratio_3
+        X_tile = tl.load(X_base + d * X_stride_d, mask=d_in, other=0.0)
+        difference_4 = X_tile.to(tl.float32) - ratio
+        scaled_in_2 = tl.where(d_in, difference_3 * difference_4, 0.0)
+        total_5 = tl.sum(scaled_in_2, axis=0)
+        total8 = total8 + total_5
+        ddG_tile = tl.load(ddG + d * ddG_stride_d, mask=d_in, other=0.0)
+        shifted = ddG_tile.to(tl.float32) * dY_tile.to(tl.float32) * rsqrt + difference_3 * rsqrt
+        total_6 = tl.sum(shifted, axis=0)
+        total9 = total9 + total_6
+        difference_in = tl.where(d_in, difference_4, 0.0)
+        total_7 = tl.sum(difference_in, axis=0)
+        total92 = total92 + total_7
+        shifted_2 = ratio_2 * (difference_4 * rsqrt) + scaled + rsqrt * total10 * -1.0 / size_d
+        tl.store(shifted_6_base + d * shifted_6_stride_d, shifted_2, mask=d_in)
+        ddB_tile = tl.load(ddB + d * ddB_stride_d, mask=d_in, other=0.0)
+        tl.store(
+            ddY_base + d * ddY_stride_d,
+            ddB_tile.to(tl.float32)
+            + ddG_tile.to(tl.float32) * difference_4 * rsqrt
+            + shifted_2 * G_tile.to(tl.float32),
+            mask=d_in,
+        )
+
+    # stream d, pass 3 of 3
+    for d_start in tl.range(0, size_d, BLOCK_D):
+        d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
+        d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+        ddG_tile = tl.load(ddG + d * ddG_stride_d, mask=d_in, other=0.0)
+        dY_tile = tl.load(dY_base + d * dY_stride_d, mask=d_in, other=0.0)
+        rsqrt = tl.rsqrt(total3 / size_d + eps)
+        ratio = total / size_d
+        negated = ratio * -1.0
+        ratio_2 = rsqrt * rsqrt * (total4 + negated * total10) * -1.0 / size_d
+        G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)
+        dH = dY_tile.to(tl.float32) * G_tile.to(tl.float32)
+        dO1_tile = tl.load(dO1_base + d * dO1_stride_d, mask=d_in, other=0.0)
+        scaled = dO1_tile.to(tl.float32) * rsqrt
+        scaled_2 = ratio * rsqrt
+        ratio_3 = (rsqrt * total5 + scaled_2 * -1.0 * dY_G) / size_d
+        difference_3 = ratio_2 * dH - scaled * ratio_3
+        shifted = ddG_tile.to(tl.float32) * dY_tile.to(tl.float32) * rsqrt + difference_3 * rsqrt
+        ratio_4 = (
+            (
+                total6
+                + negated * total62
+                + (
+                    total7
+                    + (scaled_2 * ratio_3 - dY_G / size_d) * total10
+                    + rsqrt * ratio_3 * -1.0 * total4
+                )
+                + total8
+            )
+            * (-0.5 * rsqrt * rsqrt * rsqrt)
+            / size_d
+        )
+        X_tile = tl.load(X_base + d * X_stride_d, mask=d_in, other=0.0)
+        difference_4 = X_tile.to(tl.float32) - ratio
+        tl.store(
+            dX_base + d * dX_stride_d,
+            shifted
+            + 2.0 * (ratio_4 * difference_4)
+            + (total9 + 2 * ratio_4 * total92) * -1.0 / size_d,
+            mask=d_in,
+        )
 
 
 @triton.jit
@@ -187,19 +288,17 @@ def run(X, G, dY, dO1, ddG, ddB, *, eps=1e-05):
         raise ValueError(f"ddG is {tuple(ddG.shape)}, not {(d,)}")
     if ddB.shape != (d,):
         raise ValueError(f"ddB is {tuple(ddB.shape)}, not {(d,)}")
-    if d > 4096:
-        raise ValueError(f"tiles hold up to 4096 of d, not {d}")
     dX = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
     shifted_6 = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
     ddY = torch.empty((n, d), dtype=torch.bfloat16, device=X.device)
     dG = torch.empty((d,), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
-        _reach((d,), ddG.stride(), (4096,)),
-        _reach((n, d), dY.stride(), (1, 4096)),
         _reach((n, d), X.stride(), (1, 4096)),
         _reach((n, d), dO1.stride(), (1, 4096)),
+        _reach((n, d), dY.stride(), (1, 4096)),
         _reach((d,), G.stride(), (4096,)),
+        _reach((d,), ddG.stride(), (4096,)),
         _reach((d,), ddB.stride(), (4096,)),
         _reach((n, d), dX.stride(), (1, 4096)),
         _reach((n, d), shifted_6.stride(), (1, 4096)),
@@ -207,14 +306,14 @@ def run(X, G, dY, dO1, ddG, ddB, *, eps=1e-05):
     ) >= 2**31
     GRID = (n,)
     layernorm_gradient_gradient_dX_shifted_6_ddY[GRID](
-        ddG, dY, X, dO1, G, ddB, dX, shifted_6, ddY,
+        X, dO1, dY, G, ddG, ddB, dX, shifted_6, ddY,
         float(eps),
         d,
-        *ddG.stride(), *dY.stride(), *X.stride(), *dO1.stride(), *G.stride(), *ddB.stride(),
+        *X.stride(), *dO1.stride(), *dY.stride(), *G.stride(), *ddG.stride(), *ddB.stride(),
         *dX.stride(), *shifted_6.stride(), *ddY.stride(),
         BLOCK_D=4096,
-        EVEN_D=d == 4096,
-        STEP_D=_step(d, ddG.stride(), dY.stride(), X.stride(), dO1.stride(), G.stride(),
+        EVEN_D=d % 4096 == 0,
+        STEP_D=_step(d, X.stride(), dO1.stride(), dY.stride(), G.stride(), ddG.stride(),
         ddB.stride(), dX.stride(), shifted_6.stride(), ddY.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

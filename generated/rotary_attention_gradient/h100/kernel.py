@@ -7,7 +7,7 @@ rotary_attention_gradient:
   bound the search: after 160 kernels, only those of 3 reductions or fewer were tried
   bound the search: after the work of 5,000 settings, further kernels were tried in 2 labellings
       and in the most parts
-  bound the search: after the work of 9,906 settings, no other orders, points or terms were
+  bound the search: after the work of 9,914 settings, no other orders, points or terms were
       tried
   refactor sum: sum(dO * sum(exp(cast(cast(cast(S * (d ** -0.5), fp32) - m, fp32) -
       cast(log(cast(where(z == 0, 1, z), fp32)), fp32), fp32)) * V, over x), over v) = sum(dO_V

@@ -30,7 +30,7 @@ selective_scan_gradient_dD_total_2_dX:
 selective_scan_gradient_dA:
   group d
   group n
-  tile d = 4
+  tile d = 2
   tile n = 16
 selective_scan_gradient_dB_dC:
   stream d
@@ -585,17 +585,17 @@ def run(D, A, B, C, X, dO):
     )
 
     WIDE = max(
-        _reach((b, d, n), total_2.stride(), (8, 4, 16)),
-        _reach((d, n), A.stride(), (4, 16)),
-        _reach((d, n), dA.stride(), (4, 16)),
+        _reach((b, d, n), total_2.stride(), (8, 2, 16)),
+        _reach((d, n), A.stride(), (2, 16)),
+        _reach((d, n), dA.stride(), (2, 16)),
     ) >= 2**31
-    GRID = (triton.cdiv(d, 4) * triton.cdiv(n, 16),)
+    GRID = (triton.cdiv(d, 2) * triton.cdiv(n, 16),)
     selective_scan_gradient_dA[GRID](
         total_2, A, dA,
         d, n, b,
         *total_2.stride(), *A.stride(), *dA.stride(),
-        BLOCK_D=4, BLOCK_N=16, BLOCK_B=8,
-        EVEN_D=d % 4 == 0, EVEN_N=n % 16 == 0, EVEN_B=b == 8,
+        BLOCK_D=2, BLOCK_N=16, BLOCK_B=8,
+        EVEN_D=d % 2 == 0, EVEN_N=n % 16 == 0, EVEN_B=b == 8,
         STEP_N=_step(n, total_2.stride(), A.stride(), dA.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

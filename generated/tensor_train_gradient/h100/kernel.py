@@ -8,11 +8,7 @@ tensor_train_gradient:
       and in the most parts
   bound the search: after the work of 9,000 settings, no other orders of points, and no more
       points, of the term as is were tried
-  bound the search: after the work of 10,698 settings, no other orders, points or terms were
-      tried
-  bound the search: after the work of 11,907 settings, no other orders, points or terms were
-      tried
-  bound the search: after the work of 13,191 settings, no other orders, points or terms were
+  bound the search: after the work of 10,251 settings, no other orders, points or terms were
       tried
   refactor A_Y_B_Z_C: sum(A * Y * B * Z * C, over a j b k) = sum(sum(A * sum(B * C, over b),
       over a) * Y * Z, over j k)
@@ -26,20 +22,11 @@ tensor_train_gradient:
       A, over i) * C, over k)
   refactor dC: sum(dO * X * A * Y * B * Z, over n i a j) = sum(sum(dO * X * Y * Z, over n) *
       sum(A * B, over a), over i j)
-  refactor A_Y_B_Z_C: sum(sum(A * sum(B * C, over b), over a) * Y * Z, over j k) = sum(sum(sum(A
-      * B, over a) * C, over b) * Y * Z, over j k)
-  materialise A_B [i j b]
-  materialise total [i j k]
   materialise B_C_dO_X_Y_Z_part [n_part16 i j k] in fp32
   materialise B_C [a j k]
-  materialise total_2 [i j k]
+  materialise total [i j k]
   materialise dO_X_Y_Z [i j k]
-tensor_train_gradient_A_B_total_2:
-  group i
-  group j
-  tile i = 16
-  tile j = 1
-tensor_train_gradient_B_C_total_2_dO_X_Y_Z_parts:
+tensor_train_gradient_B_C_total_dO_X_Y_Z_parts:
   stream n
   part n = 16
   group j
@@ -47,7 +34,7 @@ tensor_train_gradient_B_C_total_2_dO_X_Y_Z_parts:
   tile j = 1
   tile k = 32
   tile n = 128
-tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge:
+tensor_train_gradient_B_C_total_dO_X_Y_Z_merge:
   merge n_part16
   group j
   group k
@@ -70,22 +57,14 @@ tensor_train_gradient_dY_dZ:
   tile n = 128
   tile i = 1
 
-tensor_train_gradient_A_B_total_2, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = a*b*i*j/g_i + a*i*j/g_j + b*i*j + b*i*j*k/(g_i*g_j) + i*j*k
-  M = Max(b*g_i*g_j + b*k, b*g_i*g_j + g_i*g_j*k, a*b*g_j + a*g_i + b*k)
-  bound = 2*a**2*b**2*i*j*k/(M - 2*b*k)**2 + 2*a**2*b*i*j/(M - 2*b*k) +
-      2*a*b**(3/2)*i*j*k*sqrt(a**2*b + 2*b*(M - 2*b*k) + k*(M - 2*b*k))/(M - 2*b*k)**2 +
-      2*a*sqrt(b)*i*j*sqrt(a**2*b + 2*b*(M - 2*b*k) + k*(M - 2*b*k))/(M - 2*b*k) +
-      2*b**2*i*j*k/(M - 2*b*k) + b*i*j*k**2/(M - 2*b*k) + b*i*j + i*j*k
-
-tensor_train_gradient_B_C_total_2_dO_X_Y_Z_parts, in values and axis sizes (g: group, s: chunk,
-    M: memory):
+tensor_train_gradient_B_C_total_dO_X_Y_Z_parts, in values and axis sizes (g: group, s: chunk, M:
+    memory):
   H = i*j*k*n_part16 + j*k*n/g_k + j*k*n/g_j + i*j*k*n/(g_j*g_k) + j*k*n/(g_j*g_k)
   M = g_j*g_k*i + g_j*s_n + g_k*s_n + i*s_n + s_n
   bound = i*j*k*n_part16 + i**2*j*k*n/M + i*j*k*n/M + 2*sqrt(i)*j*k*n/sqrt(M)
 
-tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge, in values and axis sizes (g: group, s: chunk,
-    M: memory):
+tensor_train_gradient_B_C_total_dO_X_Y_Z_merge, in values and axis sizes (g: group, s: chunk, M:
+    memory):
   H = a*b*j*k/g_k + a*j*k + a*i*j*k/(g_j*g_k) + b*j*k/g_j + i*j*k*n_part16 + 2*i*j*k
   M = a*b*g_j + a*g_j*g_k + a*i + b*g_k + g_j*g_k*i*s_n_part16 + 2*g_j*g_k*i
   bound = 2*a**(3/2)*b*i*j*k*sqrt(a*b**2 + a*(M - a*i) + 2*i*(M - a*i))/(M - a*i)**2 +
@@ -94,9 +73,9 @@ tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge, in values and axis sizes (g: g
       2*a*i**2*j*k/(M - a*i) + a*j*k + i*j*k*n_part16 + 2*i*j*k
 
 tensor_train_gradient_dA_dB_dC, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = a*b*j + 2*a*i + a*j*k + b*i*j + 2*b*k + i*j*k
-  M = a*b*s_j + 2*a*i + a*k*s_j + b*i*s_j + 2*b*k + i*k*s_j
-  bound = a*b*j + 2*a*i + a*j*k + b*i*j + 2*b*k + i*j*k
+  H = 2*a*b*j + 2*a*i + a*j*k + 2*b*k + i*j*k
+  M = 2*a*b*s_j + 2*a*i + a*k*s_j + 2*b*k + i*k*s_j
+  bound = 2*a*b*j + 2*a*i + a*j*k + 2*b*k + i*j*k
 
 tensor_train_gradient_dX, in values and axis sizes (g: group, s: chunk, M: memory):
   H = i*n + i*j*k*n/g_n + i*j*n/g_i + i*k*n/g_i + i*n/g_i
@@ -118,78 +97,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
-def tensor_train_gradient_A_B_total_2(
-    A, B, C, A_B, total_2, size_i, size_j, size_a, size_b, size_k, A_stride_i, A_stride_a,
-    B_stride_a, B_stride_j, B_stride_b, C_stride_b, C_stride_k, A_B_stride_i, A_B_stride_j,
-    A_B_stride_b, total_2_stride_i, total_2_stride_j, total_2_stride_k, BLOCK_I: tl.constexpr,
-    BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_I: tl.constexpr,
-    EVEN_A: tl.constexpr, EVEN_B: tl.constexpr, EVEN_K: tl.constexpr, STEP_A: tl.constexpr,
-    STEP_B: tl.constexpr, STEP_K: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_a = size_a // STEP_A * STEP_A
-    A_stride_i = A_stride_i // STEP_A * STEP_A
-    size_b = size_b // STEP_B * STEP_B
-    B_stride_a = B_stride_a // STEP_B * STEP_B
-    B_stride_j = B_stride_j // STEP_B * STEP_B
-    A_B_stride_i = A_B_stride_i // STEP_B * STEP_B
-    A_B_stride_j = A_B_stride_j // STEP_B * STEP_B
-    size_k = size_k // STEP_K * STEP_K
-    C_stride_b = C_stride_b // STEP_K * STEP_K
-    total_2_stride_i = total_2_stride_i // STEP_K * STEP_K
-    total_2_stride_j = total_2_stride_j // STEP_K * STEP_K
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    j = pid % size_j
-    pid = pid // size_j
-    i_id = pid
-    i = i_id * BLOCK_I + tl.arange(0, BLOCK_I)
-    i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
-    a = tl.arange(0, BLOCK_A).to(INDEX)
-    a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
-    b = tl.arange(0, BLOCK_B).to(INDEX)
-    b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
-    k = tl.arange(0, BLOCK_K).to(INDEX)
-    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
-
-    # where its tensors start
-    B_base = B + j * B_stride_j
-    A_B_base = A_B + j * A_B_stride_j
-    total_2_base = total_2 + j * total_2_stride_j
-    A_tile = tl.load(
-        A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
-        mask=i_in[:, None] & a_in[None, :],
-        other=0.0,
-    )
-    B_tile = tl.load(
-        B_base + a[:, None] * B_stride_a + b[None, :] * B_stride_b,
-        mask=a_in[:, None] & b_in[None, :],
-        other=0.0,
-    )
-    A_B_2 = tl.dot(A_tile, B_tile, input_precision='ieee')
-    tl.store(
-        A_B_base + i[:, None] * A_B_stride_i + b[None, :] * A_B_stride_b,
-        A_B_2,
-        mask=i_in[:, None] & b_in[None, :],
-    )
-    C_tile = tl.load(
-        C + b[:, None] * C_stride_b + k[None, :] * C_stride_k,
-        mask=b_in[:, None] & k_in[None, :],
-        other=0.0,
-    )
-    total_2_2 = tl.dot(A_B_2.to(C.dtype.element_ty), C_tile, input_precision='ieee')
-    tl.store(
-        total_2_base + i[:, None] * total_2_stride_i + k[None, :] * total_2_stride_k,
-        total_2_2,
-        mask=i_in[:, None] & k_in[None, :],
-    )
-
-
-@triton.jit
-def tensor_train_gradient_B_C_total_2_dO_X_Y_Z_parts(
+def tensor_train_gradient_B_C_total_dO_X_Y_Z_parts(
     dO, X, Y, Z, dO_X_Y_Z_part, size_n_part16, size_j, size_k, size_n, size_i, dO_stride_n,
     X_stride_n, X_stride_i, Y_stride_n, Y_stride_j, Z_stride_n, Z_stride_k,
     dO_X_Y_Z_part_stride_n_part16, dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j,
@@ -275,16 +183,15 @@ def tensor_train_gradient_B_C_total_2_dO_X_Y_Z_parts(
 
 
 @triton.jit
-def tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge(
-    dO_X_Y_Z_part, B, C, A, B_C, total_2, dO_X_Y_Z, size_k, size_n_part16, size_a, size_b, size_i,
+def tensor_train_gradient_B_C_total_dO_X_Y_Z_merge(
+    dO_X_Y_Z_part, B, C, A, B_C, total, dO_X_Y_Z, size_k, size_n_part16, size_a, size_b, size_i,
     dO_X_Y_Z_part_stride_n_part16, dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j,
     dO_X_Y_Z_part_stride_k, B_stride_a, B_stride_j, B_stride_b, C_stride_b, C_stride_k, A_stride_i,
-    A_stride_a, B_C_stride_a, B_C_stride_j, B_C_stride_k, total_2_stride_i, total_2_stride_j,
-    total_2_stride_k, dO_X_Y_Z_stride_i, dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k,
-    BLOCK_K: tl.constexpr, BLOCK_N_PART16: tl.constexpr, BLOCK_A: tl.constexpr,
-    BLOCK_B: tl.constexpr, BLOCK_I: tl.constexpr, EVEN_K: tl.constexpr, EVEN_N_PART16: tl.constexpr,
-    EVEN_A: tl.constexpr, EVEN_B: tl.constexpr, EVEN_I: tl.constexpr, STEP_K: tl.constexpr,
-    WIDE: tl.constexpr,
+    A_stride_a, B_C_stride_a, B_C_stride_j, B_C_stride_k, total_stride_i, total_stride_j,
+    total_stride_k, dO_X_Y_Z_stride_i, dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, BLOCK_K: tl.constexpr,
+    BLOCK_N_PART16: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr,
+    BLOCK_I: tl.constexpr, EVEN_K: tl.constexpr, EVEN_N_PART16: tl.constexpr, EVEN_A: tl.constexpr,
+    EVEN_B: tl.constexpr, EVEN_I: tl.constexpr, STEP_K: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -296,8 +203,8 @@ def tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge(
     C_stride_b = C_stride_b // STEP_K * STEP_K
     B_C_stride_a = B_C_stride_a // STEP_K * STEP_K
     B_C_stride_j = B_C_stride_j // STEP_K * STEP_K
-    total_2_stride_i = total_2_stride_i // STEP_K * STEP_K
-    total_2_stride_j = total_2_stride_j // STEP_K * STEP_K
+    total_stride_i = total_stride_i // STEP_K * STEP_K
+    total_stride_j = total_stride_j // STEP_K * STEP_K
     dO_X_Y_Z_stride_i = dO_X_Y_Z_stride_i // STEP_K * STEP_K
     dO_X_Y_Z_stride_j = dO_X_Y_Z_stride_j // STEP_K * STEP_K
 
@@ -319,7 +226,7 @@ def tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge(
     dO_X_Y_Z_part_base = dO_X_Y_Z_part + j * dO_X_Y_Z_part_stride_j
     B_base = B + j * B_stride_j
     B_C_base = B_C + j * B_C_stride_j
-    total_2_base = total_2 + j * total_2_stride_j
+    total_base = total + j * total_stride_j
     dO_X_Y_Z_base = dO_X_Y_Z + j * dO_X_Y_Z_stride_j
 
     # stream n_part16
@@ -339,8 +246,8 @@ def tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge(
             mask=n_part16_in[:, None, None] & i_in[None, :, None] & k_in[None, None, :],
             other=0.0,
         )
-        total = tl.sum(dO_X_Y_Z_part_tile, axis=0)
-        dO_X_Y_Z_acc = dO_X_Y_Z_acc + total
+        total_2 = tl.sum(dO_X_Y_Z_part_tile, axis=0)
+        dO_X_Y_Z_acc = dO_X_Y_Z_acc + total_2
 
     # tail
     B_tile = tl.load(
@@ -364,10 +271,10 @@ def tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge(
         mask=i_in[:, None] & a_in[None, :],
         other=0.0,
     )
-    total_2_2 = tl.dot(A_tile, B_C_2.to(A.dtype.element_ty), input_precision='ieee')
+    total_3 = tl.dot(A_tile, B_C_2.to(A.dtype.element_ty), input_precision='ieee')
     tl.store(
-        total_2_base + i[:, None] * total_2_stride_i + k[None, :] * total_2_stride_k,
-        total_2_2,
+        total_base + i[:, None] * total_stride_i + k[None, :] * total_stride_k,
+        total_3,
         mask=i_in[:, None] & k_in[None, :],
     )
     tl.store(
@@ -379,13 +286,13 @@ def tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge(
 
 @triton.jit
 def tensor_train_gradient_dA_dB_dC(
-    dO_X_Y_Z, B_C, A_B, A, C, dA, dB, dC, size_j, size_i, size_k, size_a, size_b, dO_X_Y_Z_stride_i,
-    dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, B_C_stride_a, B_C_stride_j, B_C_stride_k, A_B_stride_i,
-    A_B_stride_j, A_B_stride_b, A_stride_i, A_stride_a, C_stride_b, C_stride_k, dA_stride_i,
+    dO_X_Y_Z, B_C, A, B, C, dA, dB, dC, size_j, size_i, size_k, size_a, size_b, dO_X_Y_Z_stride_i,
+    dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, B_C_stride_a, B_C_stride_j, B_C_stride_k, A_stride_i,
+    A_stride_a, B_stride_a, B_stride_j, B_stride_b, C_stride_b, C_stride_k, dA_stride_i,
     dA_stride_a, dB_stride_a, dB_stride_j, dB_stride_b, dC_stride_b, dC_stride_k,
     BLOCK_I: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr,
     EVEN_I: tl.constexpr, EVEN_K: tl.constexpr, EVEN_A: tl.constexpr, EVEN_B: tl.constexpr,
-    STEP_K: tl.constexpr, STEP_B: tl.constexpr, STEP_A: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    STEP_K: tl.constexpr, STEP_A: tl.constexpr, STEP_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
     WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
@@ -398,14 +305,14 @@ def tensor_train_gradient_dA_dB_dC(
     B_C_stride_j = B_C_stride_j // STEP_K * STEP_K
     C_stride_b = C_stride_b // STEP_K * STEP_K
     dC_stride_b = dC_stride_b // STEP_K * STEP_K
-    size_b = size_b // STEP_B * STEP_B
-    A_B_stride_i = A_B_stride_i // STEP_B * STEP_B
-    A_B_stride_j = A_B_stride_j // STEP_B * STEP_B
-    dB_stride_a = dB_stride_a // STEP_B * STEP_B
-    dB_stride_j = dB_stride_j // STEP_B * STEP_B
     size_a = size_a // STEP_A * STEP_A
     A_stride_i = A_stride_i // STEP_A * STEP_A
     dA_stride_i = dA_stride_i // STEP_A * STEP_A
+    size_b = size_b // STEP_B * STEP_B
+    B_stride_a = B_stride_a // STEP_B * STEP_B
+    B_stride_j = B_stride_j // STEP_B * STEP_B
+    dB_stride_a = dB_stride_a // STEP_B * STEP_B
+    dB_stride_j = dB_stride_j // STEP_B * STEP_B
     i = tl.arange(0, BLOCK_I).to(INDEX)
     i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
     a = tl.arange(0, BLOCK_A).to(INDEX)
@@ -459,14 +366,20 @@ def tensor_train_gradient_dA_dB_dC(
             )
         dA_acc = tl.dot(dO_X_Y_Z_tile, tl.trans(B_C_tile), dA_acc, input_precision='ieee')
         if DESCRIPTORS:
-            A_B_tile = tl.reshape(A_B.load([j, 0, 0]), [BLOCK_I, BLOCK_B])
+            B_tile = tl.reshape(B.load([j, 0, 0]), [BLOCK_A, BLOCK_B])
         else:
-            A_B_tile = tl.load(
-                A_B + i[:, None] * A_B_stride_i + j * A_B_stride_j + b[None, :] * A_B_stride_b,
-                mask=i_in[:, None] & b_in[None, :],
+            B_tile = tl.load(
+                B + a[:, None] * B_stride_a + j * B_stride_j + b[None, :] * B_stride_b,
+                mask=a_in[:, None] & b_in[None, :],
                 other=0.0,
             )
-        dC_acc = tl.dot(tl.trans(A_B_tile), dO_X_Y_Z_tile, dC_acc, input_precision='ieee')
+        A_B = tl.dot(A_tile, B_tile, input_precision='ieee')
+        dC_acc = tl.dot(
+            tl.trans(A_B.to(dB.dtype.element_ty)),
+            dO_X_Y_Z_tile,
+            dC_acc,
+            input_precision='ieee',
+        )
         dO_X_Y_Z_A = tl.dot(tl.trans(A_tile), dO_X_Y_Z_tile, input_precision='ieee')
         dB_2 = tl.dot(dO_X_Y_Z_A.to(dB.dtype.element_ty), tl.trans(C_tile), input_precision='ieee')
         tl.store(
@@ -720,17 +633,15 @@ def run(X, Y, Z, A, B, C, dO):
         raise ValueError(f"tiles hold up to 32 of a, not {a}")
     if b > 32:
         raise ValueError(f"tiles hold up to 32 of b, not {b}")
-    if k > 32:
-        raise ValueError(f"tiles hold up to 32 of k, not {k}")
     if i > 32:
         raise ValueError(f"tiles hold up to 32 of i, not {i}")
+    if k > 32:
+        raise ValueError(f"tiles hold up to 32 of k, not {k}")
     if j > 32:
         raise ValueError(f"tiles hold up to 32 of j, not {j}")
-    A_B = torch.empty((i, j, b), dtype=torch.bfloat16, device=X.device)
-    total = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
     B_C_dO_X_Y_Z_part = torch.empty((16, i, j, k), dtype=torch.float32, device=X.device)
     B_C = torch.empty((a, j, k), dtype=torch.bfloat16, device=X.device)
-    total_2 = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
+    total = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
     dO_X_Y_Z = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
     dA = torch.empty((i, a), dtype=torch.bfloat16, device=X.device)
     dB = torch.empty((a, j, b), dtype=torch.bfloat16, device=X.device)
@@ -738,26 +649,6 @@ def run(X, Y, Z, A, B, C, dO):
     dX = torch.empty((n, i), dtype=torch.bfloat16, device=X.device)
     dY = torch.empty((n, j), dtype=torch.bfloat16, device=X.device)
     dZ = torch.empty((n, k), dtype=torch.bfloat16, device=X.device)
-
-    WIDE = max(
-        _reach((i, a), A.stride(), (16, 32)),
-        _reach((a, j, b), B.stride(), (32, 1, 32)),
-        _reach((b, k), C.stride(), (32, 32)),
-        _reach((i, j, b), A_B.stride(), (16, 1, 32)),
-        _reach((i, j, k), total.stride(), (16, 1, 32)),
-    ) >= 2**31
-    GRID = (triton.cdiv(i, 16) * j,)
-    tensor_train_gradient_A_B_total_2[GRID](
-        A, B, C, A_B, total,
-        i, j, a, b, k,
-        *A.stride(), *B.stride(), *C.stride(), *A_B.stride(), *total.stride(),
-        BLOCK_I=16, BLOCK_A=32, BLOCK_B=32, BLOCK_K=32,
-        EVEN_I=i % 16 == 0, EVEN_A=a == 32, EVEN_B=b == 32, EVEN_K=k == 32,
-        STEP_A=_step(a, A.stride()), STEP_B=_step(b, B.stride(), A_B.stride()),
-        STEP_K=_step(k, C.stride(), total.stride()),
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
-    )
 
     WIDE = max(
         _reach((n,), dO.stride(), (128,)),
@@ -768,7 +659,7 @@ def run(X, Y, Z, A, B, C, dO):
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(Z)
     GRID = (16 * j * triton.cdiv(k, 32),)
-    tensor_train_gradient_B_C_total_2_dO_X_Y_Z_parts[GRID](
+    tensor_train_gradient_B_C_total_dO_X_Y_Z_parts[GRID](
         dO, X, Y, TensorDescriptor.from_tensor(Z, [128, 32]) if DESCRIPTORS else Z,
         B_C_dO_X_Y_Z_part,
         16, j, k, n, i,
@@ -787,18 +678,18 @@ def run(X, Y, Z, A, B, C, dO):
         _reach((b, k), C.stride(), (32, 16)),
         _reach((i, a), A.stride(), (32, 32)),
         _reach((a, j, k), B_C.stride(), (32, 1, 16)),
-        _reach((i, j, k), total_2.stride(), (32, 1, 16)),
+        _reach((i, j, k), total.stride(), (32, 1, 16)),
         _reach((i, j, k), dO_X_Y_Z.stride(), (32, 1, 16)),
     ) >= 2**31
     GRID = (j * triton.cdiv(k, 16),)
-    tensor_train_gradient_B_C_total_2_dO_X_Y_Z_merge[GRID](
-        B_C_dO_X_Y_Z_part, B, C, A, B_C, total_2, dO_X_Y_Z,
+    tensor_train_gradient_B_C_total_dO_X_Y_Z_merge[GRID](
+        B_C_dO_X_Y_Z_part, B, C, A, B_C, total, dO_X_Y_Z,
         k, 16, a, b, i,
         *B_C_dO_X_Y_Z_part.stride(), *B.stride(), *C.stride(), *A.stride(), *B_C.stride(),
-        *total_2.stride(), *dO_X_Y_Z.stride(),
+        *total.stride(), *dO_X_Y_Z.stride(),
         BLOCK_K=16, BLOCK_N_PART16=16, BLOCK_A=32, BLOCK_B=32, BLOCK_I=32,
         EVEN_K=k % 16 == 0, EVEN_N_PART16=True, EVEN_A=a == 32, EVEN_B=b == 32, EVEN_I=i == 32,
-        STEP_K=_step(k, B_C_dO_X_Y_Z_part.stride(), C.stride(), B_C.stride(), total_2.stride(),
+        STEP_K=_step(k, B_C_dO_X_Y_Z_part.stride(), C.stride(), B_C.stride(), total.stride(),
         dO_X_Y_Z.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
@@ -807,34 +698,34 @@ def run(X, Y, Z, A, B, C, dO):
     WIDE = max(
         _reach((i, j, k), dO_X_Y_Z.stride(), (32, 1, 32)),
         _reach((a, j, k), B_C.stride(), (32, 1, 32)),
-        _reach((i, j, b), A_B.stride(), (32, 1, 32)),
         _reach((i, a), A.stride(), (32, 32)),
+        _reach((a, j, b), B.stride(), (32, 1, 32)),
         _reach((b, k), C.stride(), (32, 32)),
         _reach((i, a), dA.stride(), (32, 32)),
         _reach((a, j, b), dB.stride(), (32, 1, 32)),
         _reach((b, k), dC.stride(), (32, 32)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(dO_X_Y_Z, B_C, A_B, A, C, dA, dC)
+    DESCRIPTORS = not WIDE and _described(dO_X_Y_Z, B_C, A, B, C, dA, dC)
     GRID = (1,)
     tensor_train_gradient_dA_dB_dC[GRID](
         TensorDescriptor.from_tensor(dO_X_Y_Z.permute(1, 0, 2), [1, 32, 32])
         if DESCRIPTORS else dO_X_Y_Z,
         TensorDescriptor.from_tensor(B_C.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else B_C,
-        TensorDescriptor.from_tensor(A_B.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else A_B,
         TensorDescriptor.from_tensor(A, [32, 32]) if DESCRIPTORS else A,
+        TensorDescriptor.from_tensor(B.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else B,
         TensorDescriptor.from_tensor(C, [32, 32]) if DESCRIPTORS else C,
         TensorDescriptor.from_tensor(dA, [32, 32]) if DESCRIPTORS else dA, dB,
         TensorDescriptor.from_tensor(dC, [32, 32]) if DESCRIPTORS else dC,
         j, i, k, a, b,
-        *dO_X_Y_Z.stride(), *B_C.stride(), *A_B.stride(), *A.stride(), *C.stride(), *dA.stride(),
+        *dO_X_Y_Z.stride(), *B_C.stride(), *A.stride(), *B.stride(), *C.stride(), *dA.stride(),
         *dB.stride(), *dC.stride(),
         BLOCK_I=32, BLOCK_K=32, BLOCK_A=32, BLOCK_B=32,
         EVEN_I=i == 32, EVEN_K=k == 32, EVEN_A=a == 32, EVEN_B=b == 32,
         STEP_K=_step(k, dO_X_Y_Z.stride(), B_C.stride(), C.stride(), dC.stride()),
-        STEP_B=_step(b, A_B.stride(), dB.stride()), STEP_A=_step(a, A.stride(), dA.stride()),
+        STEP_A=_step(a, A.stride(), dA.stride()), STEP_B=_step(b, B.stride(), dB.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=4, num_stages=4,
+        num_warps=4, num_stages=3,
     )
 
     WIDE = max(
@@ -863,27 +754,27 @@ def run(X, Y, Z, A, B, C, dO):
 
     WIDE = max(
         _reach((n, i), X.stride(), (128, 1)),
-        _reach((i, j, k), total_2.stride(), (1, 32, 32)),
+        _reach((i, j, k), total.stride(), (1, 32, 32)),
         _reach((n, k), Z.stride(), (128, 32)),
         _reach((n, j), Y.stride(), (128, 32)),
         _reach((n,), dO.stride(), (128,)),
         _reach((n, j), dY.stride(), (128, 32)),
         _reach((n, k), dZ.stride(), (128, 32)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(total_2, Z, Y, dY, dZ)
+    DESCRIPTORS = not WIDE and _described(total, Z, Y, dY, dZ)
     GRID = (triton.cdiv(n, 128),)
     tensor_train_gradient_dY_dZ[GRID](
-        X, TensorDescriptor.from_tensor(total_2, [1, 32, 32]) if DESCRIPTORS else total_2,
+        X, TensorDescriptor.from_tensor(total, [1, 32, 32]) if DESCRIPTORS else total,
         TensorDescriptor.from_tensor(Z, [128, 32]) if DESCRIPTORS else Z,
         TensorDescriptor.from_tensor(Y, [128, 32]) if DESCRIPTORS else Y, dO,
         TensorDescriptor.from_tensor(dY, [128, 32]) if DESCRIPTORS else dY,
         TensorDescriptor.from_tensor(dZ, [128, 32]) if DESCRIPTORS else dZ,
         n, i, j, k,
-        *X.stride(), *total_2.stride(), *Z.stride(), *Y.stride(), *dO.stride(), *dY.stride(),
+        *X.stride(), *total.stride(), *Z.stride(), *Y.stride(), *dO.stride(), *dY.stride(),
         *dZ.stride(),
         BLOCK_N=128, BLOCK_J=32, BLOCK_K=32,
         EVEN_N=n % 128 == 0, EVEN_J=j == 32, EVEN_K=k == 32,
-        STEP_K=_step(k, total_2.stride(), Z.stride(), dZ.stride()),
+        STEP_K=_step(k, total.stride(), Z.stride(), dZ.stride()),
         STEP_J=_step(j, Y.stride(), dY.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,

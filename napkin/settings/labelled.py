@@ -248,7 +248,7 @@ class Labelled:
 
     @cached_property
     def reductions(self) -> tuple[Node, ...]:
-        """The reductions of its loops, of one for each pass; of a kernel without loops, all."""
+        """The reductions in its loops, all passes together; of a kernel without loops, all."""
         passes = self.kernel.stream.passes
         looped = [
             n for p in passes for n in (*(x.step for x in p.states), *(e.node for e in p.emits))

@@ -66,8 +66,8 @@ JOIN = 3
 settings (see `OF_ONE_WARP`)."""
 
 EXCHANGE = 4
-"""Those of other loops, whose lanes exchange values as fast as the pipe for it goes: about, of 140
-settings of eight kernels (docs/measurements, reductions)."""
+"""Instructions in whose place a lane of any other loop takes a value from another and adds it:
+about, of 140 settings of eight kernels (docs/measurements, reductions)."""
 
 OF_ONE_WARP = 0.6
 """Share of a load's wait that a step of one warp waits for, which meets no barrier: about, of

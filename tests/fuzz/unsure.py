@@ -154,10 +154,10 @@ def wobbles(
         last += [(n * UNROUNDED / ROUNDINGS, 0, True) for n in (1, 2, 4)]
     exact = [np.asarray(w, float) for w in wanted]
     out = [Wobble.none(w) for w in exact]
-    samples = [(held, s) for s in (*first, *many, *last)]
+    every = [(held, s) for s in (*first, *many, *last)]
     if held is FLOAT16:  # what passes between steps of one kernel is held in float32
-        samples += [(FLOAT32, s) for s in (first[0], last[0])]
-    for numbers, (reach, lost, nearest) in samples:
+        every += [(FLOAT32, s) for s in (first[0], last[0])]
+    for numbers, (reach, lost, nearest) in every:
         found = disturbed(program, arrays, sizes, reach, rng, numbers, lost, nearest, fused)
         for i, (r, axes) in enumerate(program.outputs):
             near = np.asarray(found[r.at].filled(axes, sizes), float)

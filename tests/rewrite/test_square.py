@@ -178,7 +178,7 @@ def test_gradients_of_squared_distances_are_products_where_that_is_asked_for(d: 
 
 
 @pytest.mark.parametrize("signature", ["n m:int, n d, m d -> n d", "n m:int, n d, m d:int -> n d"])
-def test_whole_numbers_are_summed_as_reals(signature: str) -> None:
+def test_whole_numbers_that_are_weighed_are_summed_as_reals(signature: str) -> None:
     """A real factor makes reals of them: their own sum would wrap at 2^31."""
 
     @nk.diagram(signature)
@@ -189,3 +189,13 @@ def test_whole_numbers_are_summed_as_reals(signature: str) -> None:
     K, X = np.full((3, 64), 2**26, np.int32), np.ones((3, 2), np.float32)
     Y = np.zeros((64, 2), np.int32 if "d:int" in signature else np.float32)
     np.testing.assert_allclose(plan(K, X, Y), 2.0**32)
+
+
+def test_whole_numbers_that_are_squared_are_summed_as_reals() -> None:
+    @nk.diagram("n d, m d:int -> n m")
+    def far(X: Any, J: Any) -> Any:
+        return nk.reduce((X - J) ** 2, "sum", over="d")
+
+    plan = nk.derive(far, "h100", LARGE, dtype="fp32", multiply_out=True)
+    X, J = np.zeros((2, 64), np.float32), np.full((3, 64), 2**15, np.int32)
+    np.testing.assert_allclose(plan(X, J), 64 * 2.0**30)

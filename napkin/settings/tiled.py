@@ -107,7 +107,7 @@ class Tiled(Asked):
         return copies(self.of.continued, self.of.machine, warps, self.tiles)
 
     def _held(self, warps: int) -> Copies:
-        """`copies`, and how many warps hold each value of operands that each computes for itself."""
+        """`copies`, and how many warps hold each value of operands that each computes itself."""
         of, found = self.of, self.copies(warps)
         if not of.formed_operands:
             return found

@@ -96,7 +96,12 @@ class Pass:
     @property
     def terms(self) -> tuple[Node, ...]:
         """Every term that is computed in the loop, or before it as a state."""
-        return (*begins(self.states), *(s.step for s in self.states), *(e.node for e in self.emits))
+        return (*begins(self.states), *self.computed)
+
+    @property
+    def computed(self) -> tuple[Node, ...]:
+        """What every iteration computes: a step of each state, and what it stores."""
+        return (*(s.step for s in self.states), *(e.node for e in self.emits))
 
     @property
     def stepped(self) -> bool:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from napkin.algebra.contraction import Contraction, Key
-from napkin.algebra.fold import Pass
 from napkin.algebra.terms import is_read
 from napkin.count.alignment import Alignment
 from napkin.count.traffic import ITEM_BYTES
@@ -81,7 +80,7 @@ def links(kernel: Kernel) -> int:
     """The matrix products of an iteration of which each waits for the one before."""
     products = {c.node for c in kernel.products}
     found: dict[Node, int] = {}
-    for n in postorder(x for p in kernel.stream.passes for x in _computed(p)):
+    for n in postorder(x for p in kernel.stream.passes for x in p.computed):
         found[n] = max((found[a] for a in n.args), default=0) + (n in products)
     return max(found.values(), default=0)
 
@@ -92,18 +91,13 @@ def recurrent(kernel: Kernel) -> bool:
     if kernel.stepped:  # position by position: its loads are waited for
         return False
     for loop in kernel.stream.passes:
-        own, inside = {s.name for s in loop.states}, {*postorder(_computed(loop))}
+        own, inside = {s.name for s in loop.states}, {*postorder(loop.computed)}
         for c in (c for c in kernel.products if own and c.node in inside):
             read = postorder(part for side in c.sides for part in side)
             states = (n for n in read if n.op == "state" and n.params[0] in own)
             if any(not {*c.gone}.isdisjoint(n.axes) for n in states):
                 return True
     return False
-
-
-def _computed(loop: Pass) -> list[Node]:
-    """What every iteration of a loop computes."""
-    return [*(s.step for s in loop.states), *(e.node for e in loop.emits)]
 
 
 def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:

@@ -29,6 +29,8 @@ class LiveSet:
     Attributes:
         streamed_operands: operands of products that are read chunk by chunk (shared memory, as
             many copies as the pipeline is deep), with their tensors.
+        beside: other arrays that such kernels read chunk by chunk. They are copied ahead, too,
+            where the address of every reading is known ahead (shared memory), with their tensors.
         fixed_operands: operands read once, or at addresses that iterations compute, which no
             pipeline copies ahead (shared memory), with their tensors.
         states: accumulators (registers, float32, for the whole loop).
@@ -53,6 +55,7 @@ class LiveSet:
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
+    beside: tuple[tuple[str, Axes], ...]
     fixed_operands: tuple[tuple[str, Axes], ...]
     states: tuple[Axes, ...]
     chunk: tuple[Axes, ...]
@@ -67,6 +70,11 @@ class LiveSet:
     across: tuple[tuple[Axes, ...], ...] = ()
     waited: bool = False
     together: tuple[tuple[Axes, ...], ...] = ()
+
+    @cached_property
+    def ahead(self) -> frozenset[str]:
+        """The tensors that are copied to shared memory ahead of their use."""
+        return frozenset(t for t, _ in (*self.streamed_operands, *self.beside))
 
     @cached_property
     def temporaries(self) -> tuple[Axes, ...]:
@@ -112,6 +120,7 @@ def live_set(kernel: Kernel) -> LiveSet:
     across = [] if products else list(_across(kernel))
     return LiveSet(
         streamed_operands=tuple((tensor_of(p), p.axes) for p in ahead),
+        beside=_distinct(_beside(kernel, ahead)) if products else (),
         fixed_operands=tuple((tensor_of(p), p.axes) for p in operands if p not in ahead),
         states=tuple(s.axes for s in kernel.stream.states),
         chunk=_distinct([*in_chunk, *joined]),
@@ -147,8 +156,8 @@ def _across(kernel: Kernel) -> Iterator[tuple[list[Node], list[Node]]]:
     """What stays in the loop of each reduction of a kernel, and what it holds, whatever the order
     in which terms are computed."""
     s = kernel.stream
-    blocks = [([*(x.step for x in p.states), *(e.node for e in p.emits)], True) for p in s.passes]
-    for roots, looped in (*blocks, ([e.node for e in s.tails], False)):
+    tails = tuple(e.node for e in s.tails)
+    for roots, looped in (*((p.computed, True) for p in s.passes), (tails, False)):
         inside = inside_sums(roots)
         order = [n for n in postorder(roots) if n not in inside]
         moves = built_on(order, s.moves) if looped else {*order}
@@ -188,6 +197,16 @@ def _joined(c: Contraction[str]) -> Iterator[Axes]:
             yield span
 
 
+def _beside(kernel: Kernel, operands: Collection[Node]) -> list[tuple[str, Axes]]:
+    """The arrays that loops read chunk by chunk beside operands; none where some address is read,
+    as such a reading takes a stage of the pipeline from all others."""
+    computed = postorder(n for p in kernel.stream.passes for n in p.computed)
+    read = [n for n in computed if is_read(n) and kernel.stream.carried(n.axes)]
+    if not all(_copied_ahead(kernel, n) for n in read):
+        return []
+    return [(tensor_of(n), n.axes) for n in read if n not in operands]
+
+
 def _copied_ahead(kernel: Kernel, read: Node) -> bool:
     """Whether a pipeline copies a reading ahead: chunk by chunk, at an address that no iteration
     computes."""
@@ -212,12 +231,17 @@ def summed_beside(kernel: Kernel) -> frozenset[str]:
     return frozenset(a for c in kernel.products for a in c.single.intersection(over(c.node)))
 
 
-def chained(kernel: Kernel) -> bool:
+def chained(kernel: Kernel, stored: bool = True) -> bool:
     """Whether the products and the arithmetic of a loop wait for each other: it computes on with
-    the result of a matrix product, or computes an operand of one in every iteration. A result that
-    is only added up is not waited for."""
-    # Without a loop everything is done once, one after another.
-    steps = [s.step for p in kernel.stream.passes for s in p.states] or list(kernel.terms)
+    the result of a matrix product, or stores it, or computes an operand of one in every iteration.
+    A result that is only added up is not waited for.
+
+    Args:
+        stored: whether what iterations store counts.
+    """
+    passes = kernel.stream.passes
+    found = [n for p in passes for n in (p.computed if stored else [s.step for s in p.states])]
+    steps = found or list(kernel.terms)  # without a loop all is done once, one after another
     added = {n for step in steps if step.op == "add" for n in step.args}
     products: set[Node] = set()
     sums = kernel.contractions

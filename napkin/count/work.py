@@ -137,8 +137,7 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
     """Every operation of a kernel; a second pass over the stream computes again, but what neither
     carries the streamed axes nor reads a state is computed before the loops, once."""
     s = kernel.stream
-    blocks = [[*(x.step for x in p.states), *(e.node for e in p.emits)] for p in s.passes]
-    blocks.append([e.node for e in s.tails])
+    blocks = [*(p.computed for p in s.passes), tuple(e.node for e in s.tails)]
     out: list[Count] = []
     once = set[Node]()
     for i, roots in enumerate(blocks):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class Hull:
     inner_end: Array
     step: int
 
-    @property
+    @cached_property
     def length(self) -> Array:
         """Keys from the first to the last that some query sees."""
         return np.maximum(self.end - self.first, 0)
@@ -103,6 +104,8 @@ def _by_tiles(
     # The last axis first, along which values lie side by side: along others numpy takes 40 times
     # as long for each, of which fewer are left then.
     for at, a in reversed([*enumerate(axes)]):
+        if tiles[a] == 1 or found[0].shape[at] == 1:
+            continue
         cuts = np.arange(0, found[0].shape[at], tiles[a])
         picks = zip((least, most, most, least), found, strict=True)
         found = [pick(v, cuts, axis=at) for pick, v in picks]

@@ -147,14 +147,15 @@ def _dot(into: Block, c: Dot, start: Node | None) -> tuple[Expr, list[int]]:
     if c.node in into.made:
         assert start is None  # a product without a factor outside is a value itself
         return into.made[c.node], sorted((*c.rows, *c.columns))
+    # First: another product is done with its operands before this one's are read.
+    begin = None if start is None else into.value(start)
     left, right = operand(into, c, 0), operand(into, c, 1)
     a, b = _flattened(into, left, c, 0), _flattened(into, right, c, 1)
     turned = turns(c, into.program.extents)
     out = [*c.rows, *c.columns]
     args = [_turned(into, b), _turned(into, a)] if turned else [a, b]
     flat = len(out) == 2
-    if start is not None:
-        begin = into.value(start)
+    if begin is not None:
         want = list(into.program.shape(c.node))
         if want != out:
             begin = into.permuted(begin, want, out)
@@ -164,7 +165,7 @@ def _dot(into: Block, c: Dot, start: Node | None) -> tuple[Expr, list[int]]:
     if c.node.kind == "int":  # Triton 3.6 does not see it from the accumulator
         kinds["out_dtype"] = into.lang.word(TILES[c.node.kind])
     if c.dtype == "fp8":
-        kinds["max_num_imprecise_acc"] = _exact_sum(into, c.gone, start is not None)
+        kinds["max_num_imprecise_acc"] = _exact_sum(into, c.gone, begin is not None)
     done = into.lang("dot", *args, **kinds)
     done = _turned(into, done) if turned else done
     if not flat:

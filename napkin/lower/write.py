@@ -106,9 +106,10 @@ class _Kernel:
         after = self.loops.steps(loop, step.states, inner, loop.emits.values())
         for name, n in loop.emits.items():
             store(inner, name, n)
-        # Triton loads ahead what is multiplied; of other loops it has to be told.
-        waits = live_set(self.kernel).waited and not loop.joins
-        ahead = {"num_stages": self.program.schedule.stages} if waits else {}
+        # Triton loads operands ahead, and all that a loop reads if it is told so.
+        held = live_set(self.kernel)
+        told = held.beside or (held.waited and not loop.joins)
+        ahead = {"num_stages": self.program.schedule.stages} if told else {}
         body = [*positions, *inner.statements]
         body += [*awaited(self.lang, body), *after]
         out += [*head.before, self.loops.over(head, body, **ahead)]

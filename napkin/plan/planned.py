@@ -141,10 +141,9 @@ class PlannedKernel:
         boxed = self.program.in_boxes if served(self.program, sizes) else frozenset[str]()
         bind, sizes = self._bind(arrays), kernel.sized(sizes)
         own = self.H.of_groups
+        ahead = live_set(kernel).ahead if self.schedule.stages > 1 else frozenset[str]()
         moved = [(t, t.values(sizes, self.tiles, bind, t.tensor in boxed)) for t in own]
-        requests = Requests(
-            moved, sizes, self.tiles, self.dtypes, kernel.group, boxed, self._ahead, bind
-        )
+        requests = Requests(moved, sizes, self.tiles, self.dtypes, kernel.group, boxed, ahead, bind)
         launching = Launching(kernel, ITEM_BYTES[self.dtype])
         order = launching.order(sizes, self.tiles, self.schedule.swizzle)
         beside = order, self.choice.resident, self.shared_bytes
@@ -153,12 +152,6 @@ class PlannedKernel:
             threads = int(self.machine.granules["warp"].value) * self.schedule.warps
             out["", "write"] = spilled * threads * requests.groups
         return out
-
-    @cached_property
-    def _ahead(self) -> frozenset[str]:
-        """The tensors that are copied to shared memory ahead of their use."""
-        found = live_set(self.choice.kernel).streamed_operands
-        return frozenset(t for t, _ in found) if self.schedule.stages > 1 else frozenset[str]()
 
     def _bind(self, arrays: Mapping[str, Any] | None) -> Bind | None:
         """The inputs that the key set reads, from tensors by their names in the plan."""

@@ -242,7 +242,7 @@ class Search:
         most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
         may_pay = most > 2 * at_least(machine, 0)
         parts = part_numbers(whole, sizes, machine) if may_pay else []
-        parts = parts[-1:] if self.effort.narrows(len(parts) > 1) else parts
+        parts = parts[-1::-2][:2] if self.effort.narrows(len(parts) > 2) else parts
         runs = runs_of(whole, sizes, machine) if may_pay else []
         series = itertools.chain(
             in_parts(kernel, sizes, parts),
@@ -351,4 +351,6 @@ def _kind(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> str:
         return "few"
     if kernel.twins:
         return "pairs"
-    return "products" if live_set(kernel).products and not chained(kernel) else "other"
+    return (
+        "products" if live_set(kernel).products and not chained(kernel, stored=False) else "other"
+    )

@@ -249,10 +249,7 @@ class Labelled:
     @cached_property
     def reductions(self) -> tuple[Node, ...]:
         """The reductions in its loops, all passes together; of a kernel without loops, all."""
-        passes = self.kernel.stream.passes
-        looped = [
-            n for p in passes for n in (*(x.step for x in p.states), *(e.node for e in p.emits))
-        ]
+        looped = [n for p in self.kernel.stream.passes for n in p.computed]
         return tuple(n for n in postorder(looped or self.kernel.terms) if n.op in REDUCTIONS)
 
     @cached_property
@@ -265,17 +262,13 @@ class Labelled:
     def finishing(self) -> frozenset[str]:
         """The tensors that are read after the loops alone."""
         s = self.kernel.stream
-        looped = [
-            n for p in s.passes for n in (*(x.step for x in p.states), *(e.node for e in p.emits))
-        ]
+        looped = [n for p in s.passes for n in p.computed]
+        if not looped:
+            return frozenset()
         last, before = (
             {*filter(is_read, postorder(r))} for r in ([e.node for e in s.tails], looped)
         )
-        return (
-            frozenset(map(tensor_of, last - before)) - {*map(tensor_of, before)}
-            if looped
-            else frozenset()
-        )
+        return frozenset(map(tensor_of, last - before)) - {*map(tensor_of, before)}
 
     @cached_property
     def divisions(self) -> int:
@@ -296,8 +289,8 @@ class Labelled:
 
     @cached_property
     def ahead(self) -> frozenset[str]:
-        """The operands that loads ahead bring to shared memory, but in no boxes."""
-        return frozenset(t for t, _ in self.live.streamed_operands) - self.in_boxes
+        """The arrays that loads ahead bring to shared memory, but in no boxes."""
+        return self.live.ahead - self.in_boxes
 
     @cached_property
     def copies_ahead(self) -> bool:

@@ -15,7 +15,6 @@ from napkin.count.matrix_products import (
     in_pieces,
     issued,
     operand_copies,
-    readings,
     turns,
 )
 from napkin.count.residency import Copies, extent, operand_bytes, register_bytes, tile_bytes
@@ -23,7 +22,7 @@ from napkin.count.shares import longest, share
 from napkin.count.spread import Spread
 from napkin.count.starting_order import Order
 from napkin.count.work import Count
-from napkin.derive.kernel import tensor_of, tile_axes
+from napkin.derive.kernel import tile_axes
 from napkin.ir.node import Node
 from napkin.ir.types import stored_bytes
 from napkin.lower.descriptors import may_persist
@@ -182,9 +181,9 @@ class Tiled(Asked):
         slots = of.machine.target.slots(stages)
         held, each, largest = self._operands
         shared = held + (largest if alone else each * slots)
+        shared += (stages - 1) * self._beside_bytes if of.live.products or self.ahead(warps) else 0
         if not of.live.products:
             share = PER_THREAD_SHARE if self.per_thread(warps) else ROW_SHARE
-            shared += (stages - 1) * self._read_bytes if self.ahead(warps) else 0
             return shared, self.registers(warps) * share // 100 + warps * 128 * OVERHEAD_ROWS
         if not self.bare:
             return shared, self.registers(warps) * 4 // 3
@@ -196,11 +195,13 @@ class Tiled(Asked):
         return self.of.copies_ahead and not self.per_thread(warps)
 
     @cached_property
-    def _read_bytes(self) -> int:
-        """Bytes of a chunk."""
-        streamed = [a for a in self.of.kernel.reads if self.of.kernel.stream.carried(a.leaf.axes)]
-        sizes = [(extent(a.leaf.axes, self.tiles), self.of.dtypes[a.tensor]) for a in streamed]
-        return sum(stored_bytes(values, dtype) for values, dtype in sizes)
+    def _beside_bytes(self) -> int:
+        """Bytes of a chunk of the arrays that are no operands."""
+        live, kernel = self.of.live, self.of.kernel
+        every = [(a.tensor, a.leaf.axes) for a in kernel.reads if not live.products]
+        every = [(t, axes) for t, axes in every if kernel.stream.carried(axes)] or live.beside
+        found = [(extent(axes, self.tiles), self.of.dtypes[t]) for t, axes in every]
+        return sum(stored_bytes(values, dtype) for values, dtype in found)
 
     @cached_property
     def _operands(self) -> tuple[int, int, int]:
@@ -211,10 +212,7 @@ class Tiled(Asked):
         converted = sum(extent(axes, self.tiles) for axes in of.live.converted)
         turned = [p for p in of.kernel.products if turns(p, self.tiles)]
         converted += sum(extent(p.spans[0], self.tiles) for p in turned)
-        known = {t for t, _ in of.live.streamed_operands}
-        more = {n for p in turned for n in readings(p.sides[0]) if tensor_of(n) not in known}
-        ahead = [stored_bytes(extent(n.axes, self.tiles), of.dtypes[tensor_of(n)]) for n in more]
-        return fixed + of.item * converted, streamed + sum(ahead), max([largest, *ahead])
+        return fixed + of.item * converted, streamed, largest
 
     def _bare_bytes(self, warps: int) -> int:
         """Bytes of registers of its tiles alone."""

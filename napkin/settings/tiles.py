@@ -129,7 +129,7 @@ class Tiles:
             if some:
                 taken &= np.isin(self.values(found, axes), list(some))
         if self.summed:
-            sizes = [self.sizes[a] for a in self.summed]
+            sizes = [max(self.sizes[a], 2) for a in self.summed]  # one position counts as cut
             taken &= (found[:, self._at(self.summed)] < sizes).sum(axis=1) > 1
         return taken
 
@@ -319,13 +319,15 @@ class Tiles:
 
     def _lacking(self, axis: str, least: int) -> int:
         """Positions that a product needs along an axis, padded ones among them: where several make
-        up its rows, columns or depth and are held whole, only the last of them is padded."""
+        up its rows, columns or depth and are held whole, only the last of them is padded, and none
+        where others are long enough."""
         found = 1
         for role in (role for p in self.live.products for role in p if axis in role):
             whole = [a for a in role if a in self.kernel.whole]
             if axis in whole[:-1]:
                 continue
-            others = math.prod(power_of_two(self.sizes[a]) for a in whole if a != axis)
+            beside = whole if axis not in whole else role
+            others = math.prod(power_of_two(self.sizes[a]) for a in beside if a != axis)
             found = max(found, -(-least // others))
         return found
 

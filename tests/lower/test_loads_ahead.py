@@ -1,4 +1,5 @@
-"""Loops that multiply nothing load ahead where an iteration waits for reductions of its chunk."""
+"""Loops load ahead what their products do not read, and, where they multiply nothing, what an
+iteration reduces and waits for."""
 
 from __future__ import annotations
 
@@ -8,8 +9,12 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.count.residency import live_set
 from napkin.diagram.library import load
+from napkin.machine.machines import machine
+from napkin.schedule import Schedule
 from napkin.settings.labelled import Labelled
+from napkin.settings.pricing import Pricing
 
 
 def loops(plan: nk.Plan) -> list[str]:
@@ -47,3 +52,53 @@ def test_values_of_two_bytes_are_copied_one_by_one_and_not_ahead(d: int, ahead: 
     choice = plan.kernels[0].choice
     of = Labelled(choice.kernel, {**choice.sizes, "d": d}, "bf16", plan.machine)
     assert of.copies_ahead == ahead
+
+
+@nk.diagram("a c, a b, c b -> c", sizes={"a": 4096, "c": 4096, "b": 128})
+def weighted(G: Any, X: Any, W: Any) -> Any:
+    """The gradient of a scale of each column: G is multiplied with what a product gives."""
+    return nk.reduce(G * nk.contract(X, W, over="b"), "sum", over="a")
+
+
+def test_what_products_do_not_read_is_loaded_ahead_and_has_room() -> None:
+    """Triton alone loads X ahead, and an iteration waits for G."""
+    choice = weighted.stream("a").group("c").kernel
+    held = live_set(choice)
+    assert held.beside == (("G", ("a", "c")),)
+    assert held.ahead == {"G", "X"}
+    pricing = Pricing(choice, weighted.check_sizes({}), "bf16", machine("h100"))
+    tiles = {"a": 64, "c": 128, "b": 128}
+    one, three = (pricing.at(Schedule(tiles, 4, stages)) for stages in (1, 3))
+    assert three.shared - one.shared >= 2 * 64 * 128 * 2
+    plan = nk.derive(weighted, on="h100", deterministic=True)
+    assert plan.kernels[0].choice.kernel.products
+    assert [head for head in loops(plan) if "num_stages=" in head] == loops(plan)
+    plan.check(sizes=dict(a=77, c=53, b=30), resources=False).raise_if_wrong()
+
+
+@nk.diagram("a c, a:int, a b, c b -> c", sizes={"a": 4096, "c": 4096, "b": 128})
+def placed(G: Any, at: Any, X: Any, W: Any) -> Any:
+    return nk.reduce(nk.take(G, a=at) * nk.contract(X, W, over="b"), "sum", over="a")
+
+
+def test_what_lies_at_positions_that_are_read_is_left_to_triton() -> None:
+    """Such a reading takes a stage of the pipeline from all others."""
+    assert not live_set(placed.stream("a").group("c").kernel).beside
+    assert not [head for head in loops(nk.derive(placed, on="h100")) if "num_stages" in head]
+
+
+@nk.diagram("q n, q r, x n, x r -> q x", sizes=dict(q=256, x=4096, n=128, r=64))
+def in_two_parts(Q: Any, P: Any, K: Any, R: Any) -> Any:
+    """Scores of which a part is rotated (arXiv 2405.04434), as log-probabilities."""
+    S = nk.contract(Q, K, over="n") + nk.contract(P, R, over="r")
+    return S - nk.reduce(S, "max", over="x")
+
+
+def test_a_product_is_done_with_its_operands_before_the_next_one_reads_its_own() -> None:
+    """The second starts from the first. Where loads are waited for, both take one place."""
+    plan = nk.derive(in_two_parts, on="h100")
+    reads = re.findall(r"([A-Z])_tile = tl\.|tl\.(dot)\(", plan.source)
+    assert [a or b for a, b in reads if a in {"K", "R"} or b][:4] in (
+        ["K", "dot", "R", "dot"],
+        ["R", "dot", "K", "dot"],
+    )

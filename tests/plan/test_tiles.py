@@ -138,6 +138,21 @@ def test_two_short_axes_of_a_product_are_deep_enough_together() -> None:
     plan.check(sizes=ragged, resources=False).raise_if_wrong()
 
 
+@pytest.mark.parametrize("batch", [1, 2, 16])
+def test_a_batch_of_one_is_not_padded_to_the_depth_of_a_product(batch: int) -> None:
+    """Weights' gradients are sums over the batch and positions: one of them is deep enough. With a
+    batch of 1, padded to 16, a kernel took 9.5 ms, and takes 0.23 ms (H200)."""
+
+    @nk.diagram("b x c, b x d -> c d", sizes=dict(b=batch, x=4096, c=512, d=4096))
+    def weights(X, G):
+        return nk.contract(X, G, over="b x")
+
+    (kernel,) = nk.derive(weights, on="h200").kernels
+    work = 2 * batch * 4096 * 512 * 4096
+    assert kernel.tiles["b"] == 1
+    assert kernel.choice.run.work["product"] == work
+
+
 @nk.diagram("c i d, e f d, h a -> c i u v, h")
 def windows_beside_a_sum(Q, K, X):
     keys = nk.neighborhood((3, 3), queries="c i", keys="e f")

@@ -143,7 +143,7 @@ class _Ahead:
     def roots(self) -> tuple[Node, ...]:
         """The steps and emits."""
         (only,) = self.kernel.stream.passes
-        return (*(x.step for x in only.states), *(e.node for e in only.emits))
+        return only.computed
 
     def _replaced(self) -> dict[Node, Node]:
         """The largest terms along the axis of which pairs are free of states, rewritten."""

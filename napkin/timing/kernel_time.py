@@ -5,12 +5,14 @@ Kernels without products (norms, softmax, losses, merges) load, compute and stor
 (`in_rounds`). Warpgroups of one CTA overlap each other (`warp_specialised`). All other kernels run
 in waves of CTAs (`Waves`): in an iteration, loads overlap products, unless products wait for
 arithmetic (arXiv 2412.03317, section 6) or loads are not started ahead. CTAs that wait meet at the
-pipes of their SM, and at memory: a closed queueing network. A recurrent loop's products wait for
-the state that the chunk before leaves, and other CTAs of the SM compute meanwhile.
+pipes of their SM: a closed queueing network.
 
 Chunks that are loaded ahead arrive no sooner than memory answers: with N of them under way, a CTA
 takes an iteration for each N-th of that latency, and R CTAs of an SM take R iterations in it. CTAs
 of one length read a chunk at once, and L2 answers them with one reading.
+
+A recurrent loop's products read the state that the chunk before leaves, and wait for it. Other CTAs
+of the SM compute meanwhile.
 
 Prologues and epilogues around products are not hidden: the CTAs of an SM start and end together. Of
 R CTAs each waits 1 / sqrt(R) as long. A persistent CTA has one prologue: it asks for the next
@@ -155,7 +157,7 @@ class Waves:
     @cached_property
     def pipes(self) -> dict[str, float]:
         """Seconds of each pipe by itself; those of an SM count the SMs that idle at the end."""
-        machine, run, c, looped = self.machine, self.run, self.c, {**self.computing}
+        run, c, looped = self.run, self.c, dict(self.computing)
         if self._loop:
             hidden = c.hidden(run.resident, run.pipelined) if run.chained else 1.0
             looped[self._loop] = self._iterations * hidden
@@ -164,10 +166,8 @@ class Waves:
             out[ARRIVAL] = self._waves * run.chunks * self.arrival
         busy, waited = self._group
         if waited:
-            product = next(iter(self.computing.values())) * machine.sms / run.groups
-            turns = run.waits and not run.stepped  # groups take turns at memory, too
-            memory = turns * out[DRAM] * min(run.groups, machine.sms) / run.groups
-            each = cycle(run.resident, (product, busy - product, memory), waited)
+            product = next(iter(self.computing.values())) * self.machine.sms / run.groups
+            each = cycle(run.resident, (product, busy - product), waited)
             out[LATENCY] = self._busiest / run.resident * each
         elif not run.pipelined:
             out[LATENCY] = self._waves * run.chunks * run.loads * c.wait

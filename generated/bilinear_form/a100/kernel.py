@@ -55,7 +55,7 @@ def bilinear_form(
 
     # stream i
     O_acc = tl.zeros([BLOCK_B], tl.float32)
-    for i_start in tl.range(0, size_i, BLOCK_I):
+    for i_start in tl.range(0, size_i, BLOCK_I, num_stages=2):
         i = i_start + tl.arange(0, BLOCK_I).to(INDEX)
         i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
         x_tile = tl.load(

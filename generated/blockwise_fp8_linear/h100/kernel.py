@@ -61,7 +61,7 @@ def blockwise_fp8_linear(
 
     # stream g
     O_acc = tl.zeros([BLOCK_A, BLOCK_C], tl.float32)
-    for g_start in tl.range(0, size_g):
+    for g_start in tl.range(0, size_g, num_stages=3):
         g = tl.cast(g_start, INDEX)
         X_tile = tl.load(
             X + a[:, None] * X_stride_a + g * X_stride_g + b[None, :] * X_stride_b,

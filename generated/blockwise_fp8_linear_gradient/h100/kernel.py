@@ -249,7 +249,7 @@ def blockwise_fp8_linear_gradient_dSX(
 
     # stream c
     dSX_acc = tl.zeros([BLOCK_A], tl.float32)
-    for c_start in tl.range(0, size_c, BLOCK_C):
+    for c_start in tl.range(0, size_c, BLOCK_C, num_stages=3):
         c = c_start + tl.arange(0, BLOCK_C).to(INDEX)
         c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
         dO_tile = tl.load(
@@ -321,7 +321,7 @@ def blockwise_fp8_linear_gradient_dSW(
 
     # stream a
     dSW_acc = tl.zeros([BLOCK_C], tl.float32)
-    for a_start in tl.range(0, size_a, BLOCK_A):
+    for a_start in tl.range(0, size_a, BLOCK_A, num_stages=3):
         a = a_start + tl.arange(0, BLOCK_A).to(INDEX)
         a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
         dO_tile = tl.load(

@@ -94,7 +94,7 @@ def conv1d_gradient_total(
 
     # stream o
     total_acc = tl.zeros([BLOCK_I, BLOCK_C], tl.float32)
-    for o_start in tl.range(0, size_o, BLOCK_O):
+    for o_start in tl.range(0, size_o, BLOCK_O, num_stages=3):
         o = o_start + tl.arange(0, BLOCK_O).to(INDEX)
         o_in = tl.full([BLOCK_O], True, tl.int1) if EVEN_O else o < size_o
         dO_p = tl.minimum(tl.maximum(shifted[:, None], 0), size_p - 1).to(INDEX)

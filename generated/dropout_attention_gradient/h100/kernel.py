@@ -248,7 +248,7 @@ def dropout_attention_gradient_scaled_dQ(
 
     # stream x
     z2 = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
-    for x_start in tl.range(0, size_x, BLOCK_X):
+    for x_start in tl.range(0, size_x, BLOCK_X, num_stages=2):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
         p_tile = tl.load(

@@ -59,7 +59,7 @@ def elman_network(
 
     # stream t
     O_before = tl.zeros([BLOCK_B, BLOCK_D], tl.float32)
-    for t_start in tl.range(0, size_t):
+    for t_start in tl.range(0, size_t, num_stages=3):
         t = tl.cast(t_start, INDEX)
         state_in = tl.where(d_in[None, :], O_before, 0.0)
         total = tl.dot(state_in.to(W.dtype.element_ty), W_tile, input_precision='ieee')

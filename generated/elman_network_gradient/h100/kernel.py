@@ -21,7 +21,7 @@ elman_network_gradient_chosen_total2_difference_2_difference:
   group b
   tile t = 1
   tile b = 64
-  tile k = 128
+  tile k = 64
 elman_network_gradient_steps:
   stream t
   group b
@@ -132,7 +132,7 @@ def elman_network_gradient_O(
 
     # stream t
     O_before = tl.zeros([BLOCK_B, BLOCK_D], tl.float32)
-    for t_start in tl.range(0, size_t):
+    for t_start in tl.range(0, size_t, num_stages=3):
         t = tl.cast(t_start, INDEX)
         state_in = tl.where(d_in[None, :], O_before, 0.0)
         total = tl.dot(state_in.to(W.dtype.element_ty), W_tile, input_precision='ieee')
@@ -218,7 +218,7 @@ def elman_network_gradient_chosen_total2_difference_2_difference(
     difference_3 = size_t - t
 
     # stream k
-    for k_start in tl.range(0, size_k, BLOCK_K):
+    for k_start in tl.range(0, size_k, BLOCK_K, num_stages=3):
         k = k_start + tl.arange(0, BLOCK_K).to(INDEX)
         k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
         if DESCRIPTORS:
@@ -620,31 +620,31 @@ def run(X, W, dO):
 
     WIDE = max(
         _reach((b, t, k), O.stride(), (64, 1, 256)),
-        _reach((k, k), W.stride(), (256, 128)),
+        _reach((k, k), W.stride(), (256, 64)),
         _reach((b, t, k), X.stride(), (64, 1, 256)),
         _reach((t, k, b), chosen.stride(), (1, 256, 64)),
-        _reach((t, b, k), total2.stride(), (1, 64, 128)),
-        _reach((b, t, k), difference_2.stride(), (64, 1, 128)),
-        _reach((t, b, k), difference.stride(), (1, 64, 128)),
+        _reach((t, b, k), total2.stride(), (1, 64, 64)),
+        _reach((b, t, k), difference_2.stride(), (64, 1, 64)),
+        _reach((t, b, k), difference.stride(), (1, 64, 64)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(W)
     GRID = (t * triton.cdiv(b, 64),)
     elman_network_gradient_chosen_total2_difference_2_difference[GRID](
-        O, TensorDescriptor.from_tensor(W, [256, 128]) if DESCRIPTORS else W, X, chosen, total2,
+        O, TensorDescriptor.from_tensor(W, [256, 64]) if DESCRIPTORS else W, X, chosen, total2,
         difference_2, difference,
         k ** -0.5,
         t, b, k, k,
         *O.stride(), *W.stride(), *X.stride(), *chosen.stride(), *total2.stride(),
         *difference_2.stride(), *difference.stride(),
-        BLOCK_B=64, BLOCK_K=128, BLOCK_D=256,
-        EVEN_B=b % 64 == 0, EVEN_K=k % 128 == 0, EVEN_D=k == 256,
+        BLOCK_B=64, BLOCK_K=64, BLOCK_D=256,
+        EVEN_B=b % 64 == 0, EVEN_K=k % 64 == 0, EVEN_D=k == 256,
         STEP_D=_step(k, O.stride()),
         STEP_K=_step(k, W.stride(), X.stride(), total2.stride(), difference_2.stride(),
         difference.stride()),
         STEP_B=_step(b, chosen.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=8, num_stages=2,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(

@@ -83,9 +83,20 @@ def gated_delta_rule(
 
     # stream t
     S_before = tl.zeros([BLOCK_V, BLOCK_K], tl.float32)
-    for t_start in tl.range(0, size_t, BLOCK_T):
+    for t_start in tl.range(0, size_t, BLOCK_T, num_stages=3):
         t = t_start + tl.arange(0, BLOCK_T).to(INDEX)
         t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
+        A_tile = tl.load(A_base + t * A_stride_t, mask=t_in, other=0.0)
+        larger_in = tl.where(
+            t_in,
+            tl.maximum(
+                tl.log(tl.sigmoid(A_tile.to(tl.float32))),
+                -104.0,
+                propagate_nan=tl.PropagateNan.ALL,
+            ),
+            0.0,
+        )
+        total = tl.sum(larger_in, axis=None)
         index_in = tl.where(t_in, t, 2147483647)
         low = tl.min(index_in, axis=None)
         difference = t - low
@@ -104,16 +115,6 @@ def gated_delta_rule(
         K_K = tl.sum(K_tile.to(tl.float32) * K_tile.to(tl.float32), axis=1)
         rsqrt = tl.rsqrt(K_K + 1e-06)
         rename_3 = rsqrt
-        A_tile = tl.load(A_base + t * A_stride_t, mask=t_in, other=0.0)
-        larger_in = tl.where(
-            t_in,
-            tl.maximum(
-                tl.log(tl.sigmoid(A_tile.to(tl.float32))),
-                -104.0,
-                propagate_nan=tl.PropagateNan.ALL,
-            ),
-            0.0,
-        )
         cumsum = tl.cumsum(larger_in, axis=0)
         rename_4 = cumsum
         chosen = tl.where(
@@ -125,8 +126,8 @@ def gated_delta_rule(
         sigmoid_2 = tl.sigmoid(B_tile.to(tl.float32))
         rename_5 = K_tile.to(tl.float32)
         rename_in = tl.where(k_in[None, :], rename_5, 0.0)
-        total = tl.dot(K_tile, tl.trans(rename_in.to(K.dtype.element_ty)), input_precision='ieee')
-        scaled = (-1.0 * rename_3)[None, :] * chosen * sigmoid_2[:, None] * rsqrt[:, None] * total
+        total_2 = tl.dot(K_tile, tl.trans(rename_in.to(K.dtype.element_ty)), input_precision='ieee')
+        scaled = (-1.0 * rename_3)[None, :] * chosen * sigmoid_2[:, None] * rsqrt[:, None] * total_2
         shifted = (
             tl.where(rename[None, :] == difference[:, None], 1.0, 0.0)
             + tl.where(
@@ -148,12 +149,12 @@ def gated_delta_rule(
             0.0,
         )
         rename_8 = tl.trans(shifted)
-        total_2 = tl.dot(
+        total_3 = tl.dot(
             rename_7.to(O.dtype.element_ty),
             tl.trans(rename_8.to(O.dtype.element_ty)),
             input_precision='ieee',
         )
-        rename_9 = tl.trans(total_2)
+        rename_9 = tl.trans(total_3)
         shifted_2 = tl.dot(
             rename_6.to(O.dtype.element_ty),
             tl.trans(rename_9.to(O.dtype.element_ty)),
@@ -171,12 +172,12 @@ def gated_delta_rule(
             0.0,
         )
         rename_12 = tl.trans(shifted_2)
-        total_3 = tl.dot(
+        total_4 = tl.dot(
             rename_11.to(O.dtype.element_ty),
             tl.trans(rename_12.to(O.dtype.element_ty)),
             input_precision='ieee',
         )
-        rename_13 = tl.trans(total_3)
+        rename_13 = tl.trans(total_4)
         shifted_3 = tl.dot(
             rename_10.to(O.dtype.element_ty),
             tl.trans(rename_13.to(O.dtype.element_ty)),
@@ -192,12 +193,12 @@ def gated_delta_rule(
             0.0,
         )
         rename_16 = tl.trans(shifted_3)
-        total_4 = tl.dot(
+        total_5 = tl.dot(
             rename_15.to(O.dtype.element_ty),
             tl.trans(rename_16.to(O.dtype.element_ty)),
             input_precision='ieee',
         )
-        rename_17 = tl.trans(total_4)
+        rename_17 = tl.trans(total_5)
         shifted_in = tl.where(
             t_in[:, None],
             tl.dot(
@@ -216,7 +217,7 @@ def gated_delta_rule(
         rename_18 = V_tile.to(tl.float32)
         state_in = tl.where(k_in[None, :], S_before, 0.0)
         rename_19 = tl.exp(cumsum)
-        total_5 = (
+        total_6 = (
             tl.dot(
                 rename_in.to(O.dtype.element_ty),
                 tl.trans(state_in.to(O.dtype.element_ty)),
@@ -225,23 +226,22 @@ def gated_delta_rule(
             * rename_3[:, None]
             * rename_19[:, None]
         )
-        rename_20 = rename_18 + -1.0 * total_5
+        rename_20 = rename_18 + -1.0 * total_6
         rename_in_2 = tl.where(t_in[:, None], rename_20, 0.0)
-        total_6 = tl.dot(
+        total_7 = tl.dot(
             tl.trans(shifted_in.to(O.dtype.element_ty)),
             rename_in_2.to(O.dtype.element_ty),
             input_precision='ieee',
         )
-        rename_21 = total_6
+        rename_21 = total_7
         rename_in_3 = tl.where(t_in[:, None], rename_21, 0.0)
-        total_7 = tl.sum(larger_in, axis=None)
-        p_in = tl.where(t_in, tl.exp(total_7 - cumsum), 0.0)
+        p_in = tl.where(t_in, tl.exp(total - cumsum), 0.0)
         S_before_new = tl.dot(
             tl.trans(rename_in_3.to(K.dtype.element_ty)),
             (p_in[:, None] * sigmoid_2[:, None] * K_tile.to(tl.float32) * rsqrt[:, None]).to(
                 K.dtype.element_ty,
             ),
-            tl.exp(total_7) * S_before,
+            tl.exp(total) * S_before,
             input_precision='ieee',
         )
         Q_tile = tl.load(
@@ -251,13 +251,7 @@ def gated_delta_rule(
         )
         rename_22 = Q_tile.to(tl.float32)
         rename_in_4 = tl.where(k_in[None, :], rename_22, 0.0)
-        total_8 = tl.dot(
-            K_tile,
-            tl.trans(rename_in_4.to(K.dtype.element_ty)),
-            input_precision='ieee',
-        )
-        chosen_in = tl.where(t_in[:, None], chosen, 0.0)
-        total_9 = (
+        total_8 = (
             tl.dot(
                 rename_in_4.to(O.dtype.element_ty),
                 tl.trans(state_in.to(O.dtype.element_ty)),
@@ -265,12 +259,18 @@ def gated_delta_rule(
             )
             * rename_19[:, None]
         )
+        total_9 = tl.dot(
+            K_tile,
+            tl.trans(rename_in_4.to(K.dtype.element_ty)),
+            input_precision='ieee',
+        )
+        chosen_in = tl.where(t_in[:, None], chosen, 0.0)
         rename_23 = tl.dot(
             tl.trans(
-                (total_8 * chosen_in * sigmoid_2[:, None] * rsqrt[:, None]).to(O.dtype.element_ty),
+                (total_9 * chosen_in * sigmoid_2[:, None] * rsqrt[:, None]).to(O.dtype.element_ty),
             ),
             rename_in_3.to(O.dtype.element_ty),
-            total_9,
+            total_8,
             input_precision='ieee',
         )
         tl.store(

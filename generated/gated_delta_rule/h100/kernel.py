@@ -121,7 +121,7 @@ def gated_delta_rule_ahead(
     t_share = tl.cdiv(tl.cdiv(size_t, 32), size_t_part64) * 32
     t_first = t_part64 * t_share
     t_end = tl.minimum(t_first + t_share, size_t)
-    for t_start in tl.range(t_first, t_end, BLOCK_T):
+    for t_start in tl.range(t_first, t_end, BLOCK_T, num_stages=2):
         t = t_start + tl.arange(0, BLOCK_T).to(INDEX)
         t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
         index_in = tl.where(t_in, t, 2147483647)
@@ -406,23 +406,9 @@ def gated_delta_rule_chain(
 
     # stream t
     S_before = tl.zeros([BLOCK_V, BLOCK_K], tl.float32)
-    for t_start in tl.range(0, size_t, BLOCK_T):
+    for t_start in tl.range(0, size_t, BLOCK_T, num_stages=3):
         t = t_start + tl.arange(0, BLOCK_T).to(INDEX)
         t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
-        if DESCRIPTORS:
-            factor_2_tile = tl.reshape(factor_2.load([b, h, t_start, 0]), [BLOCK_T, BLOCK_K])
-        else:
-            factor_2_tile = tl.load(
-                factor_2_base + t[:, None] * factor_2_stride_t + k[None, :] * factor_2_stride_k,
-                mask=t_in[:, None] & k_in[None, :],
-                other=0.0,
-            )
-        state_in = tl.where(k_in[None, :], S_before, 0.0)
-        alone_2_tile = tl.load(
-            alone_2_base + t[:, None] * alone_2_stride_t + v[None, :] * alone_2_stride_v,
-            mask=t_in[:, None] & v_in[None, :],
-            other=0.0,
-        )
         A_tile = tl.load(A_base + t * A_stride_t, mask=t_in, other=0.0)
         larger_in = tl.where(
             t_in,
@@ -434,6 +420,20 @@ def gated_delta_rule_chain(
             0.0,
         )
         total = tl.sum(larger_in, axis=None)
+        alone_2_tile = tl.load(
+            alone_2_base + t[:, None] * alone_2_stride_t + v[None, :] * alone_2_stride_v,
+            mask=t_in[:, None] & v_in[None, :],
+            other=0.0,
+        )
+        if DESCRIPTORS:
+            factor_2_tile = tl.reshape(factor_2.load([b, h, t_start, 0]), [BLOCK_T, BLOCK_K])
+        else:
+            factor_2_tile = tl.load(
+                factor_2_base + t[:, None] * factor_2_stride_t + k[None, :] * factor_2_stride_k,
+                mask=t_in[:, None] & k_in[None, :],
+                other=0.0,
+            )
+        state_in = tl.where(k_in[None, :], S_before, 0.0)
         cumsum = tl.cumsum(larger_in, axis=0)
         p_in = tl.where(t_in, tl.exp(total - cumsum), 0.0)
         B_tile = tl.load(B_base + t * B_stride_t, mask=t_in, other=0.0)
@@ -461,6 +461,11 @@ def gated_delta_rule_chain(
             tl.exp(total) * S_before,
             input_precision='ieee',
         )
+        alone_tile = tl.load(
+            alone_base + t[:, None] * alone_stride_t + v[None, :] * alone_stride_v,
+            mask=t_in[:, None] & v_in[None, :],
+            other=0.0,
+        )
         if DESCRIPTORS:
             factor_tile = tl.reshape(factor.load([b, h, t_start, 0]), [BLOCK_T, BLOCK_K])
         else:
@@ -469,11 +474,6 @@ def gated_delta_rule_chain(
                 mask=t_in[:, None] & k_in[None, :],
                 other=0.0,
             )
-        alone_tile = tl.load(
-            alone_base + t[:, None] * alone_stride_t + v[None, :] * alone_stride_v,
-            mask=t_in[:, None] & v_in[None, :],
-            other=0.0,
-        )
         tl.store(
             O_base + t[:, None] * O_stride_t + v[None, :] * O_stride_v,
             tl.dot(
@@ -558,7 +558,7 @@ def run(Q, K, V, A, B):
         STEP_K=_step(k, Q.stride(), K.stride(), O_factor.stride(), O_factor_2.stride()),
         STEP_V=_step(v, V.stride(), O_alone.stride(), O_alone_2.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=4, num_stages=2,
     )
 
     WIDE = max(

@@ -116,7 +116,7 @@ def gated_linear_attention_parts(
     t_share = tl.cdiv(tl.cdiv(size_t, 64), size_t_part8) * 64
     t_first = t_part8 * t_share
     t_end = tl.minimum(t_first + t_share, size_t)
-    for t_start in tl.range(t_first, t_end, BLOCK_T):
+    for t_start in tl.range(t_first, t_end, BLOCK_T, num_stages=2):
         t = t_start + tl.arange(0, BLOCK_T).to(INDEX)
         t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
         G_tile = tl.load(
@@ -298,7 +298,7 @@ def gated_linear_attention_scans(
     t_share = tl.cdiv(tl.cdiv(size_t, 64), size_t_part8) * 64
     t_first = t_part8 * t_share
     t_end = tl.minimum(t_first + t_share, size_t)
-    for t_start in tl.range(t_first, t_end, BLOCK_T):
+    for t_start in tl.range(t_first, t_end, BLOCK_T, num_stages=3):
         t = t_start + tl.arange(0, BLOCK_T).to(INDEX)
         t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
         G_tile = tl.load(
@@ -342,35 +342,35 @@ def gated_linear_attention_scans(
             other=0.0,
         )
         rename = Q_tile.to(tl.float32)
-        rename_2 = t
-        rename_3 = cumsum
+        rename_in = tl.where(k_in[None, :], rename, 0.0)
+        rename_2 = tl.exp(cumsum)
+        rename_in_2 = tl.where(k_in[None, :], rename_2, 0.0)
+        state_in = tl.where(k_in[:, None], state_before, 0.0)
+        total_2 = tl.dot(
+            (rename_in * rename_in_2).to(O.dtype.element_ty),
+            state_in.to(O.dtype.element_ty),
+            input_precision='ieee',
+        )
+        rename_3 = t
+        rename_4 = cumsum
         scaled_in = tl.where(
             k_in[None, None, :],
             rename[None, :, :]
             * tl.where(
-                (rename_2[None, :] >= t[:, None])[:, :, None],
-                tl.exp(rename_3[None, :, :] - cumsum[:, None, :]),
+                (rename_3[None, :] >= t[:, None])[:, :, None],
+                tl.exp(rename_4[None, :, :] - cumsum[:, None, :]),
                 0.0,
             )
             * K_tile.to(tl.float32)[:, None, :],
             0.0,
         )
-        total_2 = tl.sum(scaled_in, axis=2)
-        total_in = tl.where(t_in[:, None], total_2, 0.0)
-        rename_in = tl.where(k_in[None, :], rename, 0.0)
-        rename_4 = tl.exp(cumsum)
-        rename_in_2 = tl.where(k_in[None, :], rename_4, 0.0)
-        state_in = tl.where(k_in[:, None], state_before, 0.0)
-        total_3 = tl.dot(
-            (rename_in * rename_in_2).to(O.dtype.element_ty),
-            state_in.to(O.dtype.element_ty),
-            input_precision='ieee',
-        )
+        total_3 = tl.sum(scaled_in, axis=2)
+        total_in = tl.where(t_in[:, None], total_3, 0.0)
         rename_5 = tl.trans(
             tl.dot(
                 tl.trans(V_tile),
                 total_in.to(V.dtype.element_ty),
-                tl.trans(total_3),
+                tl.trans(total_2),
                 input_precision='ieee',
             ),
         )

@@ -9,11 +9,11 @@ grouped_experts_gradient:
       and in the most parts
   bound the search: after the work of 9,500 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 10,840 settings, no other orders, points or terms were
+  bound the search: after the work of 10,714 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 12,213 settings, no other orders, points or terms were
+  bound the search: after the work of 12,111 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 13,473 settings, no other orders, points or terms were
+  bound the search: after the work of 13,372 settings, no other orders, points or terms were
       tried
   refactor total: sum(where(minimum(maximum(P, 0), s - 1) == index(s), where(minimum(maximum(B,
       0), b - 1) == index(b), dO * G, 0), 0), over t k) = sum(where(places(s b), dO * G, 0),

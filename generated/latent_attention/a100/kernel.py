@@ -284,17 +284,17 @@ def latent_attention(
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-        R_tile = tl.load(
-            R_base + x[:, None] * R_stride_x + r[None, :] * R_stride_r,
-            mask=x_in[:, None] & r_in[None, :],
-            other=0.0,
-        )
         K_tile = tl.load(
             K_base + x[:, None] * K_stride_x + n[None, :] * K_stride_n,
             mask=x_in[:, None] & n_in[None, :],
             other=0.0,
         )
         total = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        R_tile = tl.load(
+            R_base + x[:, None] * R_stride_x + r[None, :] * R_stride_r,
+            mask=x_in[:, None] & r_in[None, :],
+            other=0.0,
+        )
         S = tl.dot(P_tile, tl.trans(R_tile), total, input_precision='ieee')
         S_in = tl.where(x_in[None, :], S, float('-inf'))
         top = tl.max(S_in, axis=1)

@@ -325,14 +325,6 @@ def latent_attention(
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
         if DESCRIPTORS:
-            R_tile = tl.reshape(R.load([b, x_start, 0]), [BLOCK_X, BLOCK_R])
-        else:
-            R_tile = tl.load(
-                R_base + x[:, None] * R_stride_x + r[None, :] * R_stride_r,
-                mask=x_in[:, None] & r_in[None, :],
-                other=0.0,
-            )
-        if DESCRIPTORS:
             K_tile = tl.reshape(K.load([b, h, x_start, 0]), [BLOCK_X, BLOCK_N])
         else:
             K_tile = tl.load(
@@ -341,6 +333,14 @@ def latent_attention(
                 other=0.0,
             )
         total = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        if DESCRIPTORS:
+            R_tile = tl.reshape(R.load([b, x_start, 0]), [BLOCK_X, BLOCK_R])
+        else:
+            R_tile = tl.load(
+                R_base + x[:, None] * R_stride_x + r[None, :] * R_stride_r,
+                mask=x_in[:, None] & r_in[None, :],
+                other=0.0,
+            )
         S = tl.dot(P_tile, tl.trans(R_tile), total, input_precision='ieee')
         S_in = tl.where(x_in[None, :], S, float('-inf'))
         top = tl.max(S_in, axis=1)

@@ -96,6 +96,12 @@ def latent_attention_absorbed(
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
+        C_tile = tl.load(
+            C_base + x[:, None] * C_stride_x + c[None, :] * C_stride_c,
+            mask=x_in[:, None] & c_in[None, :],
+            other=0.0,
+        )
+        Q_C = tl.dot(Q_tile, tl.trans(C_tile), input_precision='ieee')
         if DESCRIPTORS:
             R_tile = tl.reshape(R.load([b, x_start, 0]), [BLOCK_X, BLOCK_R])
         else:
@@ -104,12 +110,6 @@ def latent_attention_absorbed(
                 mask=x_in[:, None] & r_in[None, :],
                 other=0.0,
             )
-        C_tile = tl.load(
-            C_base + x[:, None] * C_stride_x + c[None, :] * C_stride_c,
-            mask=x_in[:, None] & c_in[None, :],
-            other=0.0,
-        )
-        Q_C = tl.dot(Q_tile, tl.trans(C_tile), input_precision='ieee')
         S = tl.dot(P_tile, tl.trans(R_tile), Q_C, input_precision='ieee') * scale
         S_in = tl.where(x_in[None, :], S, float('-inf'))
         top = tl.max(S_in, axis=1)

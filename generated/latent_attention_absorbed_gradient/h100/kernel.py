@@ -7,9 +7,12 @@ latent_attention_absorbed_gradient:
   bound the search: after 160 kernels, only those of 3 reductions or fewer were tried
   bound the search: after the work of 5,000 settings, further kernels were tried in 2 labellings
       and in the most parts
+  refactor sum: sum(dO * sum(exp(cast(cast(S - m, fp32) - cast(log(cast(where(z == 0, 1, z),
+      fp32)), fp32), fp32)) * C, over x), over c) = sum(dO_C * exp(cast(cast(S - m, fp32) -
+      cast(log(cast(where(z == 0, 1, z), fp32)), fp32), fp32)), over x)
   materialise S [b h x] in fp32
   materialise p [b h x]
-  materialise total [b h] in fp32
+  materialise dO_C [b h x]
   materialise scaled [b h x]
 latent_attention_absorbed_gradient_S:
   group b
@@ -23,27 +26,34 @@ latent_attention_absorbed_gradient_p:
   group h
   tile b = 1
   tile h = 1
-latent_attention_absorbed_gradient_total:
-  stream x
-  group b
-  group h
-  tile b = 1
-  tile h = 64
-  tile x = 64
-latent_attention_absorbed_gradient_scaled_dQ_dP:
-  stream x
-  group b
-  group h
-  tile b = 1
-  tile h = 64
-  tile x = 64
-latent_attention_absorbed_gradient_dC_dR:
+latent_attention_absorbed_gradient_dO_C:
   stream c
   group b
+  group h
   group x
   tile b = 1
+  tile h = 64
   tile x = 128
   tile c = 128
+latent_attention_absorbed_gradient_scaled:
+  group b
+  group h
+  tile b = 1
+  tile h = 1
+latent_attention_absorbed_gradient_dP_dR:
+  stream x
+  group b
+  group r
+  tile b = 1
+  tile r = 16
+  tile x = 256
+latent_attention_absorbed_gradient_dQ_dC:
+  stream x
+  group b
+  group c
+  tile b = 1
+  tile c = 64
+  tile x = 256
 
 latent_attention_absorbed_gradient_S, in values and axis sizes (g: group, s: chunk, M: memory):
   H = b*c*h*x/g_x + b*c*h*x/g_h + b*h*x + b*h*r*x/g_x + b*h*r*x/g_h
@@ -58,24 +68,26 @@ latent_attention_absorbed_gradient_p, in values and axis sizes (g: group, s: chu
   M = Max(2*g_b*g_h*x, g_b*g_h*x + 2*g_b*g_h)
   bound = 2*b*h*x
 
-latent_attention_absorbed_gradient_total, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*c*h + b*c*h*x/g_h + b*h*x + b*h
-  M = c*g_b*g_h + c*g_b*s_x + g_b*g_h*s_x + g_b*g_h
-  bound = b*c*h + b*h*x + b*h + b*c**2*h*x/M + b*c*h*x/M
+latent_attention_absorbed_gradient_dO_C, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = b*c*h*x/g_x + b*c*h*x/g_h + b*h*x
+  M = g_b*g_h*g_x + g_b*g_h*s_c + g_b*g_x*s_c
+  bound = b*h*x + 2*b*c*h*x/sqrt(M)
 
-latent_attention_absorbed_gradient_scaled_dQ_dP, in values and axis sizes (g: group, s: chunk,
-    M: memory):
-  H = 2*b*c*h + b*c*h*x/g_h + b*h*r + 2*b*h*x + b*h + b*h*r*x/g_h
-  M = 2*c*g_b*g_h + c*g_b*s_x + g_b*g_h*r + 2*g_b*g_h*s_x + g_b*g_h + g_b*r*s_x
-  bound = 2*b*c*h + b*h*r + 2*b*h*x + b*h + 2*b*c**2*h*x/M + 3*b*c*h*r*x/M + b*c*h*x/M +
-      b*h*r**2*x/M + b*h*r*x/M
+latent_attention_absorbed_gradient_scaled, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 3*b*h*x
+  M = 2*g_b*g_h*x + g_b*g_h
+  bound = 3*b*h*x
+
+latent_attention_absorbed_gradient_dP_dR, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 2*b*h*r + 2*b*r*x + b*h*r*x/g_r
+  M = 2*g_b*g_r*h + 2*g_b*g_r*s_x + g_b*h*s_x
+  bound = 2*b*h*r + 2*b*r*x + 2*b*h**2*r*x/M
   scale = scale
 
-latent_attention_absorbed_gradient_dC_dR, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*c*x + 2*b*c*h*x/g_x + 2*b*h*x + b*r*x + b*h*r*x/g_x
-  M = 2*g_b*g_x*h + g_b*g_x*r + g_b*g_x*s_c + g_b*h*r + 2*g_b*h*s_c
-  bound = 4*b*c*h**2*x/(M - h*r) + 2*b*c*h*r*x/(M - h*r) + b*c*x + 2*b*h**2*r*x/(M - h*r) +
-      b*h*r**2*x/(M - h*r) + 2*b*h*x + b*r*x
+latent_attention_absorbed_gradient_dQ_dC, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 3*b*c*h + 2*b*c*x + 2*b*c*h*x/g_c
+  M = 3*g_b*g_c*h + 2*g_b*g_c*s_x + 2*g_b*h*s_x
+  bound = 3*b*c*h + 2*b*c*x + 6*b*c*h**2*x/M
   scale = scale
 """
 
@@ -135,16 +147,6 @@ def latent_attention_absorbed_gradient_S(
     P_base = P + b * P_stride_b
     R_base = R + b * R_stride_b
     S_base = S + b * S_stride_b
-    P_tile = tl.load(
-        P_base + h[:, None] * P_stride_h + r[None, :] * P_stride_r,
-        mask=h_in[:, None] & r_in[None, :],
-        other=0.0,
-    )
-    R_tile = tl.load(
-        R_base + x[:, None] * R_stride_x + r[None, :] * R_stride_r,
-        mask=x_in[:, None] & r_in[None, :],
-        other=0.0,
-    )
     Q_tile = tl.load(
         Q_base + h[:, None] * Q_stride_h + c[None, :] * Q_stride_c,
         mask=h_in[:, None] & c_in[None, :],
@@ -156,6 +158,16 @@ def latent_attention_absorbed_gradient_S(
         other=0.0,
     )
     Q_C = tl.dot(Q_tile, tl.trans(C_tile), input_precision='ieee')
+    P_tile = tl.load(
+        P_base + h[:, None] * P_stride_h + r[None, :] * P_stride_r,
+        mask=h_in[:, None] & r_in[None, :],
+        other=0.0,
+    )
+    R_tile = tl.load(
+        R_base + x[:, None] * R_stride_x + r[None, :] * R_stride_r,
+        mask=x_in[:, None] & r_in[None, :],
+        other=0.0,
+    )
     tl.store(
         S_base + h[:, None] * S_stride_h + x[None, :] * S_stride_x,
         tl.dot(P_tile, tl.trans(R_tile), Q_C, input_precision='ieee') * scale,
@@ -201,83 +213,90 @@ def latent_attention_absorbed_gradient_p(
 
 
 @triton.jit
-def latent_attention_absorbed_gradient_total(
-    p, C, dO, total, size_h, size_x, size_c, p_stride_b, p_stride_h, p_stride_x, C_stride_b,
-    C_stride_x, C_stride_c, dO_stride_b, dO_stride_h, dO_stride_c, total_stride_b, total_stride_h,
-    BLOCK_H: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_C: tl.constexpr, EVEN_H: tl.constexpr,
-    EVEN_X: tl.constexpr, EVEN_C: tl.constexpr, STEP_X: tl.constexpr, STEP_C: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+def latent_attention_absorbed_gradient_dO_C(
+    dO, C, dO_C, size_b, size_h, size_x, size_c, dO_stride_b, dO_stride_h, dO_stride_c, C_stride_b,
+    C_stride_x, C_stride_c, dO_C_stride_b, dO_C_stride_h, dO_C_stride_x, BLOCK_H: tl.constexpr,
+    BLOCK_X: tl.constexpr, BLOCK_C: tl.constexpr, EVEN_H: tl.constexpr, EVEN_X: tl.constexpr,
+    EVEN_C: tl.constexpr, STEP_C: tl.constexpr, STEP_X: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_x = size_x // STEP_X * STEP_X
-    p_stride_b = p_stride_b // STEP_X * STEP_X
-    p_stride_h = p_stride_h // STEP_X * STEP_X
     size_c = size_c // STEP_C * STEP_C
-    C_stride_b = C_stride_b // STEP_C * STEP_C
-    C_stride_x = C_stride_x // STEP_C * STEP_C
     dO_stride_b = dO_stride_b // STEP_C * STEP_C
     dO_stride_h = dO_stride_h // STEP_C * STEP_C
+    C_stride_b = C_stride_b // STEP_C * STEP_C
+    C_stride_x = C_stride_x // STEP_C * STEP_C
+    size_x = size_x // STEP_X * STEP_X
+    dO_C_stride_b = dO_C_stride_b // STEP_X * STEP_X
+    dO_C_stride_h = dO_C_stride_h // STEP_X * STEP_X
 
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    h_id = pid % tl.cdiv(size_h, BLOCK_H)
-    pid = pid // tl.cdiv(size_h, BLOCK_H)
-    b = pid
-    h = h_id * BLOCK_H + tl.arange(0, BLOCK_H)
-    h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
-    c = tl.arange(0, BLOCK_C).to(INDEX)
-    c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
+    # the groups of this program instance
+    groups = size_b * tl.cdiv(size_h, BLOCK_H) * tl.cdiv(size_x, BLOCK_X)
+    for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 
-    # where its tensors start
-    C_base = C + b * C_stride_b
-    dO_base = dO + b * dO_stride_b
-    total_base = total + b * total_stride_b
-    if not DESCRIPTORS:
-        p_base = p + b * p_stride_b
-
-    # stream x
-    O = tl.zeros([BLOCK_H, BLOCK_C], tl.float32)
-    for x_start in tl.range(0, size_x, BLOCK_X):
-        x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
+        # this group's place
+        pid = tl.cast(group, INDEX)
+        x_id = pid % tl.cdiv(size_x, BLOCK_X)
+        pid = pid // tl.cdiv(size_x, BLOCK_X)
+        h_id = pid % tl.cdiv(size_h, BLOCK_H)
+        pid = pid // tl.cdiv(size_h, BLOCK_H)
+        b = pid
+        h = h_id * BLOCK_H + tl.arange(0, BLOCK_H)
+        h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
+        x = x_id * BLOCK_X + tl.arange(0, BLOCK_X)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-        if DESCRIPTORS:
-            p_tile = tl.reshape(p.load([b, h_id * BLOCK_H, x_start]), [BLOCK_H, BLOCK_X])
-        else:
-            p_tile = tl.load(
-                p_base + h[:, None] * p_stride_h + x[None, :] * p_stride_x,
-                mask=h_in[:, None] & x_in[None, :],
-                other=0.0,
-            )
-        C_tile = tl.load(
-            C_base + x[:, None] * C_stride_x + c[None, :] * C_stride_c,
-            mask=x_in[:, None] & c_in[None, :],
-            other=0.0,
-        )
-        O = tl.dot(p_tile, C_tile, O, input_precision='ieee')
 
-    # tail
-    dO_tile = tl.load(
-        dO_base + h[:, None] * dO_stride_h + c[None, :] * dO_stride_c,
-        mask=h_in[:, None] & c_in[None, :],
-        other=0.0,
-    )
-    scaled_in = tl.where(c_in[None, :], dO_tile.to(tl.float32) * O, 0.0)
-    total_2 = tl.sum(scaled_in, axis=1)
-    tl.store(total_base + h * total_stride_h, total_2, mask=h_in)
+        # where its tensors start
+        if not DESCRIPTORS:
+            dO_base = dO + b * dO_stride_b
+            C_base = C + b * C_stride_b
+            dO_C_base = dO_C + b * dO_C_stride_b
+
+        # stream c
+        dO_C_acc = tl.zeros([BLOCK_H, BLOCK_X], tl.float32)
+        for c_start in tl.range(0, size_c, BLOCK_C):
+            c = c_start + tl.arange(0, BLOCK_C).to(INDEX)
+            c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
+            if DESCRIPTORS:
+                dO_tile = tl.reshape(dO.load([b, h_id * BLOCK_H, c_start]), [BLOCK_H, BLOCK_C])
+            else:
+                dO_tile = tl.load(
+                    dO_base + h[:, None] * dO_stride_h + c[None, :] * dO_stride_c,
+                    mask=h_in[:, None] & c_in[None, :],
+                    other=0.0,
+                )
+            if DESCRIPTORS:
+                C_tile = tl.reshape(C.load([b, x_id * BLOCK_X, c_start]), [BLOCK_X, BLOCK_C])
+            else:
+                C_tile = tl.load(
+                    C_base + x[:, None] * C_stride_x + c[None, :] * C_stride_c,
+                    mask=x_in[:, None] & c_in[None, :],
+                    other=0.0,
+                )
+            dO_C_acc = tl.dot(dO_tile, tl.trans(C_tile), dO_C_acc, input_precision='ieee')
+
+        # tail
+        dO_C_tile = dO_C_acc
+        if DESCRIPTORS:
+            dO_C.store(
+                [b, h_id * BLOCK_H, x_id * BLOCK_X],
+                tl.reshape(dO_C_tile.to(dO_C.dtype), [1, BLOCK_H, BLOCK_X]),
+            )
+        else:
+            tl.store(
+                dO_C_base + h[:, None] * dO_C_stride_h + x[None, :] * dO_C_stride_x,
+                dO_C_tile,
+                mask=h_in[:, None] & x_in[None, :],
+            )
 
 
 @triton.jit
-def latent_attention_absorbed_gradient_scaled_dQ_dP(
-    p, dO, C, total, R, scaled, dQ, dP, scale, size_h, size_x, size_c, size_r, p_stride_b,
-    p_stride_h, p_stride_x, dO_stride_b, dO_stride_h, dO_stride_c, C_stride_b, C_stride_x,
-    C_stride_c, total_stride_b, total_stride_h, R_stride_b, R_stride_x, R_stride_r, scaled_stride_b,
-    scaled_stride_h, scaled_stride_x, dQ_stride_b, dQ_stride_h, dQ_stride_c, dP_stride_b,
-    dP_stride_h, dP_stride_r, BLOCK_H: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_C: tl.constexpr,
-    BLOCK_R: tl.constexpr, EVEN_H: tl.constexpr, EVEN_X: tl.constexpr, EVEN_C: tl.constexpr,
-    EVEN_R: tl.constexpr, STEP_X: tl.constexpr, STEP_C: tl.constexpr, STEP_R: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+def latent_attention_absorbed_gradient_scaled(
+    p, dO_C, scaled, size_h, size_x, p_stride_b, p_stride_h, p_stride_x, dO_C_stride_b,
+    dO_C_stride_h, dO_C_stride_x, scaled_stride_b, scaled_stride_h, scaled_stride_x,
+    BLOCK_X: tl.constexpr, EVEN_X: tl.constexpr, STEP_X: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -285,107 +304,117 @@ def latent_attention_absorbed_gradient_scaled_dQ_dP(
     size_x = size_x // STEP_X * STEP_X
     p_stride_b = p_stride_b // STEP_X * STEP_X
     p_stride_h = p_stride_h // STEP_X * STEP_X
+    dO_C_stride_b = dO_C_stride_b // STEP_X * STEP_X
+    dO_C_stride_h = dO_C_stride_h // STEP_X * STEP_X
     scaled_stride_b = scaled_stride_b // STEP_X * STEP_X
     scaled_stride_h = scaled_stride_h // STEP_X * STEP_X
-    size_c = size_c // STEP_C * STEP_C
-    dO_stride_b = dO_stride_b // STEP_C * STEP_C
-    dO_stride_h = dO_stride_h // STEP_C * STEP_C
-    C_stride_b = C_stride_b // STEP_C * STEP_C
-    C_stride_x = C_stride_x // STEP_C * STEP_C
-    dQ_stride_b = dQ_stride_b // STEP_C * STEP_C
-    dQ_stride_h = dQ_stride_h // STEP_C * STEP_C
-    size_r = size_r // STEP_R * STEP_R
-    R_stride_b = R_stride_b // STEP_R * STEP_R
-    R_stride_x = R_stride_x // STEP_R * STEP_R
-    dP_stride_b = dP_stride_b // STEP_R * STEP_R
-    dP_stride_h = dP_stride_h // STEP_R * STEP_R
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    h_id = pid % tl.cdiv(size_h, BLOCK_H)
-    pid = pid // tl.cdiv(size_h, BLOCK_H)
+    h = pid % size_h
+    pid = pid // size_h
     b = pid
-    h = h_id * BLOCK_H + tl.arange(0, BLOCK_H)
+    x = tl.arange(0, BLOCK_X).to(INDEX)
+    x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
+
+    # where its tensors start
+    p_base = p + b * p_stride_b + h * p_stride_h
+    dO_C_base = dO_C + b * dO_C_stride_b + h * dO_C_stride_h
+    scaled_base = scaled + b * scaled_stride_b + h * scaled_stride_h
+    p_tile = tl.load(p_base + x * p_stride_x, mask=x_in, other=0.0)
+    dO_C_tile = tl.load(dO_C_base + x * dO_C_stride_x, mask=x_in, other=0.0)
+    total = tl.sum(dO_C_tile.to(tl.float32) * p_tile.to(tl.float32), axis=0)
+    scaled_2 = p_tile.to(tl.float32) * (dO_C_tile.to(tl.float32) - total)
+    tl.store(scaled_base + x * scaled_stride_x, scaled_2, mask=x_in)
+
+
+@triton.jit
+def latent_attention_absorbed_gradient_dP_dR(
+    scaled, R, P, dP, dR, scale, size_r, size_x, size_h, scaled_stride_b, scaled_stride_h,
+    scaled_stride_x, R_stride_b, R_stride_x, R_stride_r, P_stride_b, P_stride_h, P_stride_r,
+    dP_stride_b, dP_stride_h, dP_stride_r, dR_stride_b, dR_stride_x, dR_stride_r,
+    BLOCK_R: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_H: tl.constexpr, EVEN_R: tl.constexpr,
+    EVEN_X: tl.constexpr, EVEN_H: tl.constexpr, STEP_X: tl.constexpr, STEP_R: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_x = size_x // STEP_X * STEP_X
+    scaled_stride_b = scaled_stride_b // STEP_X * STEP_X
+    scaled_stride_h = scaled_stride_h // STEP_X * STEP_X
+    size_r = size_r // STEP_R * STEP_R
+    R_stride_b = R_stride_b // STEP_R * STEP_R
+    R_stride_x = R_stride_x // STEP_R * STEP_R
+    P_stride_b = P_stride_b // STEP_R * STEP_R
+    P_stride_h = P_stride_h // STEP_R * STEP_R
+    dP_stride_b = dP_stride_b // STEP_R * STEP_R
+    dP_stride_h = dP_stride_h // STEP_R * STEP_R
+    dR_stride_b = dR_stride_b // STEP_R * STEP_R
+    dR_stride_x = dR_stride_x // STEP_R * STEP_R
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    r_id = pid % tl.cdiv(size_r, BLOCK_R)
+    pid = pid // tl.cdiv(size_r, BLOCK_R)
+    b = pid
+    h = tl.arange(0, BLOCK_H).to(INDEX)
     h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
-    c = tl.arange(0, BLOCK_C).to(INDEX)
-    c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
-    r = tl.arange(0, BLOCK_R).to(INDEX)
+    r = r_id * BLOCK_R + tl.arange(0, BLOCK_R)
     r_in = tl.full([BLOCK_R], True, tl.int1) if EVEN_R else r < size_r
 
     # where its tensors start
-    p_base = p + b * p_stride_b
-    dO_base = dO + b * dO_stride_b
-    C_base = C + b * C_stride_b
-    total_base = total + b * total_stride_b
-    scaled_base = scaled + b * scaled_stride_b
-    dQ_base = dQ + b * dQ_stride_b
+    dR_base = dR + b * dR_stride_b
     if not DESCRIPTORS:
+        scaled_base = scaled + b * scaled_stride_b
         R_base = R + b * R_stride_b
+        P_base = P + b * P_stride_b
         dP_base = dP + b * dP_stride_b
 
     # held by the group for the whole stream
-    dO_tile = tl.load(
-        dO_base + h[:, None] * dO_stride_h + c[None, :] * dO_stride_c,
-        mask=h_in[:, None] & c_in[None, :],
-        other=0.0,
-    )
-    total_tile = tl.load(total_base + h * total_stride_h, mask=h_in, other=0.0)
+    if DESCRIPTORS:
+        P_tile = tl.reshape(P.load([b, 0, r_id * BLOCK_R]), [BLOCK_H, BLOCK_R])
+    else:
+        P_tile = tl.load(
+            P_base + h[:, None] * P_stride_h + r[None, :] * P_stride_r,
+            mask=h_in[:, None] & r_in[None, :],
+            other=0.0,
+        )
 
     # stream x
-    z2 = tl.zeros([BLOCK_H, BLOCK_C], tl.float32)
     z3 = tl.zeros([BLOCK_H, BLOCK_R], tl.float32)
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-        p_tile = tl.load(
-            p_base + h[:, None] * p_stride_h + x[None, :] * p_stride_x,
-            mask=h_in[:, None] & x_in[None, :],
-            other=0.0,
-        )
-        C_tile = tl.load(
-            C_base + x[:, None] * C_stride_x + c[None, :] * C_stride_c,
-            mask=x_in[:, None] & c_in[None, :],
-            other=0.0,
-        )
-        dO_C = tl.dot(dO_tile, tl.trans(C_tile), input_precision='ieee')
-        difference = dO_C - total_tile[:, None]
-        difference_in = tl.where(x_in[None, :], difference, 0.0)
-        z2 = tl.dot(
-            (p_tile.to(tl.float32) * difference_in).to(p.dtype.element_ty),
-            C_tile,
-            z2,
-            input_precision='ieee',
-        )
         if DESCRIPTORS:
-            R_tile = tl.reshape(R.load([b, x_start, 0]), [BLOCK_X, BLOCK_R])
+            scaled_tile = tl.reshape(scaled.load([b, 0, x_start]), [BLOCK_H, BLOCK_X])
+        else:
+            scaled_tile = tl.load(
+                scaled_base + h[:, None] * scaled_stride_h + x[None, :] * scaled_stride_x,
+                mask=h_in[:, None] & x_in[None, :],
+                other=0.0,
+            )
+        if DESCRIPTORS:
+            R_tile = tl.reshape(R.load([b, x_start, r_id * BLOCK_R]), [BLOCK_X, BLOCK_R])
         else:
             R_tile = tl.load(
                 R_base + x[:, None] * R_stride_x + r[None, :] * R_stride_r,
                 mask=x_in[:, None] & r_in[None, :],
                 other=0.0,
             )
-        z3 = tl.dot(
-            (p_tile.to(tl.float32) * difference_in).to(p.dtype.element_ty),
-            R_tile,
-            z3,
-            input_precision='ieee',
-        )
-        scaled_2 = p_tile.to(tl.float32) * difference
+        z3 = tl.dot(scaled_tile, R_tile, z3, input_precision='ieee')
+        z5 = tl.dot(tl.trans(scaled_tile), P_tile, input_precision='ieee')
+        dR_2 = scale * z5
         tl.store(
-            scaled_base + h[:, None] * scaled_stride_h + x[None, :] * scaled_stride_x,
-            scaled_2,
-            mask=h_in[:, None] & x_in[None, :],
+            dR_base + x[:, None] * dR_stride_x + r[None, :] * dR_stride_r,
+            dR_2,
+            mask=x_in[:, None] & r_in[None, :],
         )
 
     # tail
-    tl.store(
-        dQ_base + h[:, None] * dQ_stride_h + c[None, :] * dQ_stride_c,
-        scale * z2,
-        mask=h_in[:, None] & c_in[None, :],
-    )
     dP_tile = scale * z3
     if DESCRIPTORS:
-        dP.store([b, h_id * BLOCK_H, 0], tl.reshape(dP_tile.to(dP.dtype), [1, BLOCK_H, BLOCK_R]))
+        dP.store([b, 0, r_id * BLOCK_R], tl.reshape(dP_tile.to(dP.dtype), [1, BLOCK_H, BLOCK_R]))
     else:
         tl.store(
             dP_base + h[:, None] * dP_stride_h + r[None, :] * dP_stride_r,
@@ -395,98 +424,104 @@ def latent_attention_absorbed_gradient_scaled_dQ_dP(
 
 
 @triton.jit
-def latent_attention_absorbed_gradient_dC_dR(
-    dO, p, scaled, Q, P, dC, dR, scale, size_x, size_c, size_h, size_r, dO_stride_b, dO_stride_h,
-    dO_stride_c, p_stride_b, p_stride_h, p_stride_x, scaled_stride_b, scaled_stride_h,
-    scaled_stride_x, Q_stride_b, Q_stride_h, Q_stride_c, P_stride_b, P_stride_h, P_stride_r,
-    dC_stride_b, dC_stride_x, dC_stride_c, dR_stride_b, dR_stride_x, dR_stride_r,
-    BLOCK_X: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_R: tl.constexpr,
-    EVEN_X: tl.constexpr, EVEN_C: tl.constexpr, EVEN_H: tl.constexpr, EVEN_R: tl.constexpr,
-    STEP_C: tl.constexpr, STEP_X: tl.constexpr, STEP_R: tl.constexpr, DESCRIPTORS: tl.constexpr,
+def latent_attention_absorbed_gradient_dQ_dC(
+    scaled, C, dO, p, Q, dQ, dC, scale, size_c, size_x, size_h, scaled_stride_b, scaled_stride_h,
+    scaled_stride_x, C_stride_b, C_stride_x, C_stride_c, dO_stride_b, dO_stride_h, dO_stride_c,
+    p_stride_b, p_stride_h, p_stride_x, Q_stride_b, Q_stride_h, Q_stride_c, dQ_stride_b,
+    dQ_stride_h, dQ_stride_c, dC_stride_b, dC_stride_x, dC_stride_c, BLOCK_C: tl.constexpr,
+    BLOCK_X: tl.constexpr, BLOCK_H: tl.constexpr, EVEN_C: tl.constexpr, EVEN_X: tl.constexpr,
+    EVEN_H: tl.constexpr, STEP_X: tl.constexpr, STEP_C: tl.constexpr, DESCRIPTORS: tl.constexpr,
     WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
+    size_x = size_x // STEP_X * STEP_X
+    scaled_stride_b = scaled_stride_b // STEP_X * STEP_X
+    scaled_stride_h = scaled_stride_h // STEP_X * STEP_X
+    p_stride_b = p_stride_b // STEP_X * STEP_X
+    p_stride_h = p_stride_h // STEP_X * STEP_X
     size_c = size_c // STEP_C * STEP_C
+    C_stride_b = C_stride_b // STEP_C * STEP_C
+    C_stride_x = C_stride_x // STEP_C * STEP_C
     dO_stride_b = dO_stride_b // STEP_C * STEP_C
     dO_stride_h = dO_stride_h // STEP_C * STEP_C
     Q_stride_b = Q_stride_b // STEP_C * STEP_C
     Q_stride_h = Q_stride_h // STEP_C * STEP_C
+    dQ_stride_b = dQ_stride_b // STEP_C * STEP_C
+    dQ_stride_h = dQ_stride_h // STEP_C * STEP_C
     dC_stride_b = dC_stride_b // STEP_C * STEP_C
     dC_stride_x = dC_stride_x // STEP_C * STEP_C
-    size_x = size_x // STEP_X * STEP_X
-    p_stride_b = p_stride_b // STEP_X * STEP_X
-    p_stride_h = p_stride_h // STEP_X * STEP_X
-    scaled_stride_b = scaled_stride_b // STEP_X * STEP_X
-    scaled_stride_h = scaled_stride_h // STEP_X * STEP_X
-    size_r = size_r // STEP_R * STEP_R
-    P_stride_b = P_stride_b // STEP_R * STEP_R
-    P_stride_h = P_stride_h // STEP_R * STEP_R
-    dR_stride_b = dR_stride_b // STEP_R * STEP_R
-    dR_stride_x = dR_stride_x // STEP_R * STEP_R
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    x_id = pid % tl.cdiv(size_x, BLOCK_X)
-    pid = pid // tl.cdiv(size_x, BLOCK_X)
+    c_id = pid % tl.cdiv(size_c, BLOCK_C)
+    pid = pid // tl.cdiv(size_c, BLOCK_C)
     b = pid
     h = tl.arange(0, BLOCK_H).to(INDEX)
     h_in = tl.full([BLOCK_H], True, tl.int1) if EVEN_H else h < size_h
-    x = x_id * BLOCK_X + tl.arange(0, BLOCK_X)
-    x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-    r = tl.arange(0, BLOCK_R).to(INDEX)
-    r_in = tl.full([BLOCK_R], True, tl.int1) if EVEN_R else r < size_r
+    c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)
+    c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
 
     # where its tensors start
     dC_base = dC + b * dC_stride_b
     if not DESCRIPTORS:
+        scaled_base = scaled + b * scaled_stride_b
+        C_base = C + b * C_stride_b
         dO_base = dO + b * dO_stride_b
         p_base = p + b * p_stride_b
-        scaled_base = scaled + b * scaled_stride_b
         Q_base = Q + b * Q_stride_b
-        P_base = P + b * P_stride_b
-        dR_base = dR + b * dR_stride_b
+        dQ_base = dQ + b * dQ_stride_b
 
     # held by the group for the whole stream
     if DESCRIPTORS:
-        p_tile = tl.reshape(p.load([b, 0, x_id * BLOCK_X]), [BLOCK_H, BLOCK_X])
+        dO_tile = tl.reshape(dO.load([b, 0, c_id * BLOCK_C]), [BLOCK_H, BLOCK_C])
     else:
-        p_tile = tl.load(
-            p_base + h[:, None] * p_stride_h + x[None, :] * p_stride_x,
-            mask=h_in[:, None] & x_in[None, :],
+        dO_tile = tl.load(
+            dO_base + h[:, None] * dO_stride_h + c[None, :] * dO_stride_c,
+            mask=h_in[:, None] & c_in[None, :],
             other=0.0,
         )
     if DESCRIPTORS:
-        scaled_tile = tl.reshape(scaled.load([b, 0, x_id * BLOCK_X]), [BLOCK_H, BLOCK_X])
+        Q_tile = tl.reshape(Q.load([b, 0, c_id * BLOCK_C]), [BLOCK_H, BLOCK_C])
     else:
-        scaled_tile = tl.load(
-            scaled_base + h[:, None] * scaled_stride_h + x[None, :] * scaled_stride_x,
-            mask=h_in[:, None] & x_in[None, :],
+        Q_tile = tl.load(
+            Q_base + h[:, None] * Q_stride_h + c[None, :] * Q_stride_c,
+            mask=h_in[:, None] & c_in[None, :],
             other=0.0,
         )
 
-    # stream c
-    for c_start in tl.range(0, size_c, BLOCK_C):
-        c = c_start + tl.arange(0, BLOCK_C).to(INDEX)
-        c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
+    # stream x
+    z2 = tl.zeros([BLOCK_H, BLOCK_C], tl.float32)
+    for x_start in tl.range(0, size_x, BLOCK_X):
+        x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
+        x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
         if DESCRIPTORS:
-            dO_tile = tl.reshape(dO.load([b, 0, c_start]), [BLOCK_H, BLOCK_C])
+            scaled_tile = tl.reshape(scaled.load([b, 0, x_start]), [BLOCK_H, BLOCK_X])
         else:
-            dO_tile = tl.load(
-                dO_base + h[:, None] * dO_stride_h + c[None, :] * dO_stride_c,
-                mask=h_in[:, None] & c_in[None, :],
+            scaled_tile = tl.load(
+                scaled_base + h[:, None] * scaled_stride_h + x[None, :] * scaled_stride_x,
+                mask=h_in[:, None] & x_in[None, :],
                 other=0.0,
             )
         if DESCRIPTORS:
-            Q_tile = tl.reshape(Q.load([b, 0, c_start]), [BLOCK_H, BLOCK_C])
+            C_tile = tl.reshape(C.load([b, x_start, c_id * BLOCK_C]), [BLOCK_X, BLOCK_C])
         else:
-            Q_tile = tl.load(
-                Q_base + h[:, None] * Q_stride_h + c[None, :] * Q_stride_c,
-                mask=h_in[:, None] & c_in[None, :],
+            C_tile = tl.load(
+                C_base + x[:, None] * C_stride_x + c[None, :] * C_stride_c,
+                mask=x_in[:, None] & c_in[None, :],
                 other=0.0,
             )
+        z2 = tl.dot(scaled_tile, C_tile, z2, input_precision='ieee')
         z4 = tl.dot(tl.trans(scaled_tile), Q_tile, input_precision='ieee')
+        if DESCRIPTORS:
+            p_tile = tl.reshape(p.load([b, 0, x_start]), [BLOCK_H, BLOCK_X])
+        else:
+            p_tile = tl.load(
+                p_base + h[:, None] * p_stride_h + x[None, :] * p_stride_x,
+                mask=h_in[:, None] & x_in[None, :],
+                other=0.0,
+            )
         dC_2 = tl.dot(tl.trans(p_tile), dO_tile, scale * z4, input_precision='ieee')
         tl.store(
             dC_base + x[:, None] * dC_stride_x + c[None, :] * dC_stride_c,
@@ -495,24 +530,14 @@ def latent_attention_absorbed_gradient_dC_dR(
         )
 
     # tail
+    dQ_tile = scale * z2
     if DESCRIPTORS:
-        P_tile = tl.reshape(P.load([b, 0, 0]), [BLOCK_H, BLOCK_R])
-    else:
-        P_tile = tl.load(
-            P_base + h[:, None] * P_stride_h + r[None, :] * P_stride_r,
-            mask=h_in[:, None] & r_in[None, :],
-            other=0.0,
-        )
-    z5 = tl.dot(tl.trans(scaled_tile), P_tile, input_precision='ieee')
-    dR_2 = scale * z5
-    dR_tile = dR_2
-    if DESCRIPTORS:
-        dR.store([b, x_id * BLOCK_X, 0], tl.reshape(dR_tile.to(dR.dtype), [1, BLOCK_X, BLOCK_R]))
+        dQ.store([b, 0, c_id * BLOCK_C], tl.reshape(dQ_tile.to(dQ.dtype), [1, BLOCK_H, BLOCK_C]))
     else:
         tl.store(
-            dR_base + x[:, None] * dR_stride_x + r[None, :] * dR_stride_r,
-            dR_tile,
-            mask=x_in[:, None] & r_in[None, :],
+            dQ_base + h[:, None] * dQ_stride_h + c[None, :] * dQ_stride_c,
+            dQ_tile,
+            mask=h_in[:, None] & c_in[None, :],
         )
 
 
@@ -565,12 +590,12 @@ def run(Q, P, C, R, dO, *, scale=0.07216878364870322):
         raise ValueError(f"tiles hold up to 128 of h, not {h}")
     S = torch.empty((b, h, x), dtype=torch.float32, device=Q.device)
     p = torch.empty((b, h, x), dtype=torch.bfloat16, device=Q.device)
-    total = torch.empty((b, h), dtype=torch.float32, device=Q.device)
+    dO_C = torch.empty((b, h, x), dtype=torch.bfloat16, device=Q.device)
     scaled = torch.empty((b, h, x), dtype=torch.bfloat16, device=Q.device)
-    dQ = torch.empty((b, h, c), dtype=torch.bfloat16, device=Q.device)
     dP = torch.empty((b, h, r), dtype=torch.bfloat16, device=Q.device)
-    dC = torch.empty((b, x, c), dtype=torch.bfloat16, device=Q.device)
     dR = torch.empty((b, x, r), dtype=torch.bfloat16, device=Q.device)
+    dQ = torch.empty((b, h, c), dtype=torch.bfloat16, device=Q.device)
+    dC = torch.empty((b, x, c), dtype=torch.bfloat16, device=Q.device)
 
     WIDE = max(
         _reach((b, h, c), Q.stride(), (1, 128, 512)),
@@ -610,82 +635,97 @@ def run(Q, P, C, R, dO, *, scale=0.07216878364870322):
     )
 
     WIDE = max(
-        _reach((b, h, x), p.stride(), (1, 64, 64)),
-        _reach((b, x, c), C.stride(), (1, 64, 512)),
-        _reach((b, h, c), dO.stride(), (1, 64, 512)),
-        _reach((b, h), total.stride(), (1, 64)),
+        _reach((b, h, c), dO.stride(), (1, 64, 128)),
+        _reach((b, x, c), C.stride(), (1, 128, 128)),
+        _reach((b, h, x), dO_C.stride(), (1, 64, 128)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(p)
-    GRID = (b * triton.cdiv(h, 64),)
-    latent_attention_absorbed_gradient_total[GRID](
-        TensorDescriptor.from_tensor(p, [1, 64, 64]) if DESCRIPTORS else p, C, dO, total,
-        h, x, c,
-        *p.stride(), *C.stride(), *dO.stride(), *total.stride(),
-        BLOCK_H=64, BLOCK_X=64, BLOCK_C=512,
-        EVEN_H=h % 64 == 0, EVEN_X=x % 64 == 0, EVEN_C=c == 512,
-        STEP_X=_step(x, p.stride()), STEP_C=_step(c, C.stride(), dO.stride()),
+    DESCRIPTORS = not WIDE and _described(dO, C, dO_C)
+    GRID = (min(b * triton.cdiv(h, 64) * triton.cdiv(x, 128), 264),)
+    latent_attention_absorbed_gradient_dO_C[GRID](
+        TensorDescriptor.from_tensor(dO, [1, 64, 128]) if DESCRIPTORS else dO,
+        TensorDescriptor.from_tensor(C, [1, 128, 128]) if DESCRIPTORS else C,
+        TensorDescriptor.from_tensor(dO_C, [1, 64, 128]) if DESCRIPTORS else dO_C,
+        b, h, x, c,
+        *dO.stride(), *C.stride(), *dO_C.stride(),
+        BLOCK_H=64, BLOCK_X=128, BLOCK_C=128,
+        EVEN_H=h % 64 == 0, EVEN_X=x % 128 == 0, EVEN_C=c % 128 == 0,
+        STEP_C=_step(c, dO.stride(), C.stride()), STEP_X=_step(x, dO_C.stride()),
         DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=2,
+    )
+
+    WIDE = max(
+        _reach((b, h, x), p.stride(), (1, 1, 8192)),
+        _reach((b, h, x), dO_C.stride(), (1, 1, 8192)),
+        _reach((b, h, x), scaled.stride(), (1, 1, 8192)),
+    ) >= 2**31
+    GRID = (b * h,)
+    latent_attention_absorbed_gradient_scaled[GRID](
+        p, dO_C, scaled,
+        h, x,
+        *p.stride(), *dO_C.stride(), *scaled.stride(),
+        BLOCK_X=8192,
+        EVEN_X=x == 8192,
+        STEP_X=_step(x, p.stride(), dO_C.stride(), scaled.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
     )
 
     WIDE = max(
-        _reach((b, h, x), p.stride(), (1, 64, 64)),
-        _reach((b, h, c), dO.stride(), (1, 64, 512)),
-        _reach((b, x, c), C.stride(), (1, 64, 512)),
-        _reach((b, h), total.stride(), (1, 64)),
-        _reach((b, x, r), R.stride(), (1, 64, 64)),
-        _reach((b, h, x), scaled.stride(), (1, 64, 64)),
-        _reach((b, h, c), dQ.stride(), (1, 64, 512)),
-        _reach((b, h, r), dP.stride(), (1, 64, 64)),
+        _reach((b, h, x), scaled.stride(), (1, 128, 256)),
+        _reach((b, x, r), R.stride(), (1, 256, 16)),
+        _reach((b, h, r), P.stride(), (1, 128, 16)),
+        _reach((b, h, r), dP.stride(), (1, 128, 16)),
+        _reach((b, x, r), dR.stride(), (1, 256, 16)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(R, dP)
-    GRID = (b * triton.cdiv(h, 64),)
-    latent_attention_absorbed_gradient_scaled_dQ_dP[GRID](
-        p, dO, C, total, TensorDescriptor.from_tensor(R, [1, 64, 64]) if DESCRIPTORS else R,
-        scaled, dQ, TensorDescriptor.from_tensor(dP, [1, 64, 64]) if DESCRIPTORS else dP,
+    DESCRIPTORS = not WIDE and _described(scaled, R, P, dP)
+    GRID = (b * triton.cdiv(r, 16),)
+    latent_attention_absorbed_gradient_dP_dR[GRID](
+        TensorDescriptor.from_tensor(scaled, [1, 128, 256]) if DESCRIPTORS else scaled,
+        TensorDescriptor.from_tensor(R, [1, 256, 16]) if DESCRIPTORS else R,
+        TensorDescriptor.from_tensor(P, [1, 128, 16]) if DESCRIPTORS else P,
+        TensorDescriptor.from_tensor(dP, [1, 128, 16]) if DESCRIPTORS else dP, dR,
         float(scale),
-        h, x, c, r,
-        *p.stride(), *dO.stride(), *C.stride(), *total.stride(), *R.stride(), *scaled.stride(),
-        *dQ.stride(), *dP.stride(),
-        BLOCK_H=64, BLOCK_X=64, BLOCK_C=512, BLOCK_R=64,
-        EVEN_H=h % 64 == 0, EVEN_X=x % 64 == 0, EVEN_C=c == 512, EVEN_R=r == 64,
-        STEP_X=_step(x, p.stride(), scaled.stride()),
-        STEP_C=_step(c, dO.stride(), C.stride(), dQ.stride()),
-        STEP_R=_step(r, R.stride(), dP.stride()),
-        DESCRIPTORS=DESCRIPTORS,
-        WIDE=WIDE,
-        num_warps=8, num_stages=2,
-    )
-
-    WIDE = max(
-        _reach((b, h, c), dO.stride(), (1, 128, 128)),
-        _reach((b, h, x), p.stride(), (1, 128, 128)),
-        _reach((b, h, x), scaled.stride(), (1, 128, 128)),
-        _reach((b, h, c), Q.stride(), (1, 128, 128)),
-        _reach((b, h, r), P.stride(), (1, 128, 64)),
-        _reach((b, x, c), dC.stride(), (1, 128, 128)),
-        _reach((b, x, r), dR.stride(), (1, 128, 64)),
-    ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(dO, p, scaled, Q, P, dR)
-    GRID = (b * triton.cdiv(x, 128),)
-    latent_attention_absorbed_gradient_dC_dR[GRID](
-        TensorDescriptor.from_tensor(dO, [1, 128, 128]) if DESCRIPTORS else dO,
-        TensorDescriptor.from_tensor(p, [1, 128, 128]) if DESCRIPTORS else p,
-        TensorDescriptor.from_tensor(scaled, [1, 128, 128]) if DESCRIPTORS else scaled,
-        TensorDescriptor.from_tensor(Q, [1, 128, 128]) if DESCRIPTORS else Q,
-        TensorDescriptor.from_tensor(P, [1, 128, 64]) if DESCRIPTORS else P, dC,
-        TensorDescriptor.from_tensor(dR, [1, 128, 64]) if DESCRIPTORS else dR,
-        float(scale),
-        x, c, h, r,
-        *dO.stride(), *p.stride(), *scaled.stride(), *Q.stride(), *P.stride(), *dC.stride(),
-        *dR.stride(),
-        BLOCK_X=128, BLOCK_C=128, BLOCK_H=128, BLOCK_R=64,
-        EVEN_X=x % 128 == 0, EVEN_C=c % 128 == 0, EVEN_H=h == 128, EVEN_R=r == 64,
-        STEP_C=_step(c, dO.stride(), Q.stride(), dC.stride()),
-        STEP_X=_step(x, p.stride(), scaled.stride()), STEP_R=_step(r, P.stride(), dR.stride()),
+        r, x, h,
+        *scaled.stride(), *R.stride(), *P.stride(), *dP.stride(), *dR.stride(),
+        BLOCK_R=16, BLOCK_X=256, BLOCK_H=128,
+        EVEN_R=r % 16 == 0, EVEN_X=x % 256 == 0, EVEN_H=h == 128,
+        STEP_X=_step(x, scaled.stride()),
+        STEP_R=_step(r, R.stride(), P.stride(), dP.stride(), dR.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
         num_warps=4, num_stages=1,
+    )
+
+    WIDE = max(
+        _reach((b, h, x), scaled.stride(), (1, 128, 256)),
+        _reach((b, x, c), C.stride(), (1, 256, 64)),
+        _reach((b, h, c), dO.stride(), (1, 128, 64)),
+        _reach((b, h, x), p.stride(), (1, 128, 256)),
+        _reach((b, h, c), Q.stride(), (1, 128, 64)),
+        _reach((b, h, c), dQ.stride(), (1, 128, 64)),
+        _reach((b, x, c), dC.stride(), (1, 256, 64)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(scaled, C, dO, p, Q, dQ)
+    GRID = (b * triton.cdiv(c, 64),)
+    latent_attention_absorbed_gradient_dQ_dC[GRID](
+        TensorDescriptor.from_tensor(scaled, [1, 128, 256]) if DESCRIPTORS else scaled,
+        TensorDescriptor.from_tensor(C, [1, 256, 64]) if DESCRIPTORS else C,
+        TensorDescriptor.from_tensor(dO, [1, 128, 64]) if DESCRIPTORS else dO,
+        TensorDescriptor.from_tensor(p, [1, 128, 256]) if DESCRIPTORS else p,
+        TensorDescriptor.from_tensor(Q, [1, 128, 64]) if DESCRIPTORS else Q,
+        TensorDescriptor.from_tensor(dQ, [1, 128, 64]) if DESCRIPTORS else dQ, dC,
+        float(scale),
+        c, x, h,
+        *scaled.stride(), *C.stride(), *dO.stride(), *p.stride(), *Q.stride(), *dQ.stride(),
+        *dC.stride(),
+        BLOCK_C=64, BLOCK_X=256, BLOCK_H=128,
+        EVEN_C=c % 64 == 0, EVEN_X=x % 256 == 0, EVEN_H=h == 128,
+        STEP_X=_step(x, scaled.stride(), p.stride()),
+        STEP_C=_step(c, C.stride(), dO.stride(), Q.stride(), dQ.stride(), dC.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=8, num_stages=1,
     )
     return dQ, dP, dC, dR

@@ -9,7 +9,7 @@ latent_attention_gradient:
       and in the most parts
   bound the search: after the work of 9,000 settings, no other orders of points, and no more
       points, of the term as is were tried
-  bound the search: after the work of 10,922 settings, no other orders, points or terms were
+  bound the search: after the work of 10,959 settings, no other orders, points or terms were
       tried
   materialise K [b x h n]
   materialise difference_2 [b h q x] in fp32
@@ -121,12 +121,13 @@ latent_attention_gradient_dR:
   tile h = 1
   tile q = 256
 latent_attention_gradient_dU_dW:
-  stream x
+  stream b x
   group h
   group c
   tile h = 1
   tile c = 128
-  tile x = 16
+  tile b = 1
+  tile x = 64
 
 latent_attention_gradient_K, in values and axis sizes (g: group, s: chunk, M: memory):
   H = b*c*h*n*x/(g_h*g_n) + b*c*h*n*x/(g_b*g_x) + b*h*n*x
@@ -185,7 +186,7 @@ latent_attention_gradient_dR, in values and axis sizes (g: group, s: chunk, M: m
 
 latent_attention_gradient_dU_dW, in values and axis sizes (g: group, s: chunk, M: memory):
   H = b*c*h*x/g_h + b*c*h*n*x/g_c + b*c*h*v*x/g_c + c*h*n + c*h*v
-  M = b*g_c*s_x + b*g_h*n*s_x + b*g_h*s_x*v + g_c*g_h*n + g_c*g_h*v
+  M = g_c*g_h*n + g_c*g_h*v + g_c*s_b*s_x + g_h*n*s_b*s_x + g_h*s_b*s_x*v
   bound = c*h*n + c*h*v + 2*b*c*h*n*x/sqrt(M) + 2*b*c*h*v*x/sqrt(M)
   scale = (n + r) ** -0.5
 """
@@ -359,14 +360,6 @@ def latent_attention_gradient_difference_2(
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
         if DESCRIPTORS:
-            R_tile = tl.reshape(R.load([b, x_start, 0]), [BLOCK_X, BLOCK_R])
-        else:
-            R_tile = tl.load(
-                R_base + x[:, None] * R_stride_x + r[None, :] * R_stride_r,
-                mask=x_in[:, None] & r_in[None, :],
-                other=0.0,
-            )
-        if DESCRIPTORS:
             K_tile = tl.reshape(K.load([b, h, x_start, 0]), [BLOCK_X, BLOCK_N])
         else:
             K_tile = tl.load(
@@ -375,6 +368,14 @@ def latent_attention_gradient_difference_2(
                 other=0.0,
             )
         total = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        if DESCRIPTORS:
+            R_tile = tl.reshape(R.load([b, x_start, 0]), [BLOCK_X, BLOCK_R])
+        else:
+            R_tile = tl.load(
+                R_base + x[:, None] * R_stride_x + r[None, :] * R_stride_r,
+                mask=x_in[:, None] & r_in[None, :],
+                other=0.0,
+            )
         S = tl.dot(P_tile, tl.trans(R_tile), total, input_precision='ieee')
         S_in = tl.where(x_in[None, :], S, float('-inf'))
         top = tl.max(S_in, axis=1)
@@ -391,14 +392,6 @@ def latent_attention_gradient_difference_2(
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
         if DESCRIPTORS:
-            R_tile = tl.reshape(R.load([b, x_start, 0]), [BLOCK_X, BLOCK_R])
-        else:
-            R_tile = tl.load(
-                R_base + x[:, None] * R_stride_x + r[None, :] * R_stride_r,
-                mask=x_in[:, None] & r_in[None, :],
-                other=0.0,
-            )
-        if DESCRIPTORS:
             K_tile = tl.reshape(K.load([b, h, x_start, 0]), [BLOCK_X, BLOCK_N])
         else:
             K_tile = tl.load(
@@ -407,6 +400,14 @@ def latent_attention_gradient_difference_2(
                 other=0.0,
             )
         total = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        if DESCRIPTORS:
+            R_tile = tl.reshape(R.load([b, x_start, 0]), [BLOCK_X, BLOCK_R])
+        else:
+            R_tile = tl.load(
+                R_base + x[:, None] * R_stride_x + r[None, :] * R_stride_r,
+                mask=x_in[:, None] & r_in[None, :],
+                other=0.0,
+            )
         S = tl.dot(P_tile, tl.trans(R_tile), total, input_precision='ieee')
         S_in = tl.where(x_in[None, :], S, float('-inf'))
         tl.store(
@@ -1153,13 +1154,13 @@ def latent_attention_gradient_dR(
 
 @triton.jit
 def latent_attention_gradient_dU_dW(
-    z4, C, total4, dU, dW, scale, size_c, size_x, size_b, size_n, size_v, z4_stride_b, z4_stride_h,
+    z4, C, total4, dU, dW, scale, size_c, size_b, size_x, size_n, size_v, z4_stride_b, z4_stride_h,
     z4_stride_x, z4_stride_n, C_stride_b, C_stride_x, C_stride_c, total4_stride_b, total4_stride_h,
     total4_stride_v, total4_stride_x, dU_stride_h, dU_stride_c, dU_stride_n, dW_stride_h,
-    dW_stride_c, dW_stride_v, BLOCK_C: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_B: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_V: tl.constexpr, EVEN_C: tl.constexpr, EVEN_X: tl.constexpr,
-    EVEN_B: tl.constexpr, EVEN_N: tl.constexpr, EVEN_V: tl.constexpr, STEP_N: tl.constexpr,
-    STEP_C: tl.constexpr, STEP_X: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    dW_stride_c, dW_stride_v, BLOCK_C: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_V: tl.constexpr, EVEN_C: tl.constexpr, EVEN_X: tl.constexpr, EVEN_N: tl.constexpr,
+    EVEN_V: tl.constexpr, STEP_N: tl.constexpr, STEP_C: tl.constexpr, STEP_X: tl.constexpr,
+    STEP_V: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -1177,14 +1178,15 @@ def latent_attention_gradient_dU_dW(
     total4_stride_b = total4_stride_b // STEP_X * STEP_X
     total4_stride_h = total4_stride_h // STEP_X * STEP_X
     total4_stride_v = total4_stride_v // STEP_X * STEP_X
+    size_v = size_v // STEP_V * STEP_V
+    dW_stride_h = dW_stride_h // STEP_V * STEP_V
+    dW_stride_c = dW_stride_c // STEP_V * STEP_V
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
     c_id = pid % tl.cdiv(size_c, BLOCK_C)
     pid = pid // tl.cdiv(size_c, BLOCK_C)
     h = pid
-    b = tl.arange(0, BLOCK_B).to(INDEX)
-    b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
     c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)
     c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
     v = tl.arange(0, BLOCK_V).to(INDEX)
@@ -1199,54 +1201,41 @@ def latent_attention_gradient_dU_dW(
         dU_base = dU + h * dU_stride_h
         dW_base = dW + h * dW_stride_h
 
-    # stream x
+    # stream b x
     total7 = tl.zeros([BLOCK_C, BLOCK_N], tl.float32)
     dW_acc = tl.zeros([BLOCK_C, BLOCK_V], tl.float32)
-    for x_start in tl.range(0, size_x, BLOCK_X):
+    for b_x_iteration in tl.range(size_b * tl.cdiv(size_x, BLOCK_X)):
+        b_start = b_x_iteration // tl.cdiv(size_x, BLOCK_X)
+        x_start = b_x_iteration % tl.cdiv(size_x, BLOCK_X) * BLOCK_X
+        b = tl.cast(b_start, INDEX)
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
         C_tile = tl.load(
-            C
-            + b[:, None, None] * C_stride_b
-            + x[None, None, :] * C_stride_x
-            + c[None, :, None] * C_stride_c,
-            mask=b_in[:, None, None] & x_in[None, None, :] & c_in[None, :, None],
+            C + b * C_stride_b + x[None, :] * C_stride_x + c[:, None] * C_stride_c,
+            mask=x_in[None, :] & c_in[:, None],
             other=0.0,
         )
         if DESCRIPTORS:
-            z4_tile = tl.reshape(z4.load([h, 0, x_start, 0]), [BLOCK_B, BLOCK_X, BLOCK_N])
+            z4_tile = tl.reshape(z4.load([b, h, x_start, 0]), [BLOCK_X, BLOCK_N])
         else:
             z4_tile = tl.load(
-                z4_base
-                + b[:, None, None] * z4_stride_b
-                + x[None, :, None] * z4_stride_x
-                + n[None, None, :] * z4_stride_n,
-                mask=b_in[:, None, None] & x_in[None, :, None] & n_in[None, None, :],
+                z4_base + b * z4_stride_b + x[:, None] * z4_stride_x + n[None, :] * z4_stride_n,
+                mask=x_in[:, None] & n_in[None, :],
                 other=0.0,
             )
-        total7 = tl.dot(
-            tl.reshape(tl.permute(C_tile, [1, 0, 2]), [BLOCK_C, BLOCK_B * BLOCK_X]),
-            tl.trans(tl.reshape(tl.permute(z4_tile, [2, 0, 1]), [BLOCK_N, BLOCK_B * BLOCK_X])),
-            total7,
-            input_precision='ieee',
-        )
+        total7 = tl.dot(C_tile, z4_tile, total7, input_precision='ieee')
         if DESCRIPTORS:
-            total4_tile = tl.reshape(total4.load([h, 0, 0, x_start]), [BLOCK_B, BLOCK_V, BLOCK_X])
+            total4_tile = tl.reshape(total4.load([b, h, 0, x_start]), [BLOCK_V, BLOCK_X])
         else:
             total4_tile = tl.load(
                 total4_base
-                + b[:, None, None] * total4_stride_b
-                + v[None, :, None] * total4_stride_v
-                + x[None, None, :] * total4_stride_x,
-                mask=b_in[:, None, None] & v_in[None, :, None] & x_in[None, None, :],
+                + b * total4_stride_b
+                + v[:, None] * total4_stride_v
+                + x[None, :] * total4_stride_x,
+                mask=v_in[:, None] & x_in[None, :],
                 other=0.0,
             )
-        dW_acc = tl.dot(
-            tl.reshape(tl.permute(C_tile, [1, 0, 2]), [BLOCK_C, BLOCK_B * BLOCK_X]),
-            tl.trans(tl.reshape(tl.permute(total4_tile, [1, 0, 2]), [BLOCK_V, BLOCK_B * BLOCK_X])),
-            dW_acc,
-            input_precision='ieee',
-        )
+        dW_acc = tl.dot(C_tile, tl.trans(total4_tile), dW_acc, input_precision='ieee')
 
     # tail
     dU_tile = scale * total7
@@ -1320,8 +1309,6 @@ def run(Q, P, C, R, U, W, dO):
         raise ValueError(f"tiles hold up to 64 of r, not {r}")
     if v > 128:
         raise ValueError(f"tiles hold up to 128 of v, not {v}")
-    if b > 16:
-        raise ValueError(f"tiles hold up to 16 of b, not {b}")
     K = torch.empty((b, x, h, n), dtype=torch.bfloat16, device=Q.device)
     difference_2 = torch.empty((b, h, q, x), dtype=torch.float32, device=Q.device)
     V = torch.empty((b, x, h, v), dtype=torch.bfloat16, device=Q.device)
@@ -1563,31 +1550,28 @@ def run(Q, P, C, R, U, W, dO):
     )
 
     WIDE = max(
-        _reach((b, h, x, n), z4.stride(), (16, 1, 16, 128)),
-        _reach((b, x, c), C.stride(), (16, 16, 128)),
-        _reach((b, h, v, x), total4.stride(), (16, 1, 128, 16)),
+        _reach((b, h, x, n), z4.stride(), (1, 1, 64, 128)),
+        _reach((b, x, c), C.stride(), (1, 64, 128)),
+        _reach((b, h, v, x), total4.stride(), (1, 1, 128, 64)),
         _reach((h, c, n), dU.stride(), (1, 128, 128)),
         _reach((h, c, v), dW.stride(), (1, 128, 128)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(z4, total4, dU, dW)
     GRID = (h * triton.cdiv(c, 128),)
     latent_attention_gradient_dU_dW[GRID](
-        TensorDescriptor.from_tensor(z4.permute(1, 0, 2, 3), [1, 16, 16, 128])
-        if DESCRIPTORS else z4,
-        C,
-        TensorDescriptor.from_tensor(total4.permute(1, 0, 2, 3), [1, 16, 128, 16])
-        if DESCRIPTORS else total4,
+        TensorDescriptor.from_tensor(z4, [1, 1, 64, 128]) if DESCRIPTORS else z4, C,
+        TensorDescriptor.from_tensor(total4, [1, 1, 128, 64]) if DESCRIPTORS else total4,
         TensorDescriptor.from_tensor(dU, [1, 128, 128]) if DESCRIPTORS else dU,
         TensorDescriptor.from_tensor(dW, [1, 128, 128]) if DESCRIPTORS else dW,
         (n + r) ** -0.5,
-        c, x, b, n, v,
+        c, b, x, n, v,
         *z4.stride(), *C.stride(), *total4.stride(), *dU.stride(), *dW.stride(),
-        BLOCK_C=128, BLOCK_X=16, BLOCK_B=16, BLOCK_N=128, BLOCK_V=128,
-        EVEN_C=c % 128 == 0, EVEN_X=x % 16 == 0, EVEN_B=b == 16, EVEN_N=n == 128, EVEN_V=v == 128,
+        BLOCK_C=128, BLOCK_X=64, BLOCK_N=128, BLOCK_V=128,
+        EVEN_C=c % 128 == 0, EVEN_X=x % 64 == 0, EVEN_N=n == 128, EVEN_V=v == 128,
         STEP_N=_step(n, z4.stride(), dU.stride()), STEP_C=_step(c, C.stride()),
-        STEP_X=_step(x, total4.stride()),
+        STEP_X=_step(x, total4.stride()), STEP_V=_step(v, dW.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=8, num_stages=1,
+        num_warps=8, num_stages=3,
     )
     return dQ, dP, dC, dR, dU, dW

@@ -378,8 +378,6 @@ def run(Q, P, C, R, U, W, dO):
         raise ValueError(f"tiles hold up to 64 of r, not {r}")
     if v > 128:
         raise ValueError(f"tiles hold up to 128 of v, not {v}")
-    if b > 16:
-        raise ValueError(f"tiles hold up to 16 of b, not {b}")
     K = torch.empty((b, x, h, n), dtype=torch.bfloat16, device=Q.device)
     difference_2 = torch.empty((b, h, q, x), dtype=torch.float32, device=Q.device)
     V = torch.empty((b, x, h, v), dtype=torch.bfloat16, device=Q.device)
@@ -609,31 +607,28 @@ def run(Q, P, C, R, U, W, dO):
     )
 
     WIDE = max(
-        _reach((b, h, x, n), z4.stride(), (16, 1, 16, 128)),
-        _reach((b, x, c), C.stride(), (16, 16, 128)),
-        _reach((b, h, v, x), total4.stride(), (16, 1, 128, 16)),
+        _reach((b, h, x, n), z4.stride(), (1, 1, 64, 128)),
+        _reach((b, x, c), C.stride(), (1, 64, 128)),
+        _reach((b, h, v, x), total4.stride(), (1, 1, 128, 64)),
         _reach((h, c, n), dU.stride(), (1, 128, 128)),
         _reach((h, c, v), dW.stride(), (1, 128, 128)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(z4, total4, dU, dW)
     GRID = (h * triton.cdiv(c, 128),)
     latent_attention_gradient_dU_dW[GRID](
-        TensorDescriptor.from_tensor(z4.permute(1, 0, 2, 3), [1, 16, 16, 128])
-        if DESCRIPTORS else z4,
-        C,
-        TensorDescriptor.from_tensor(total4.permute(1, 0, 2, 3), [1, 16, 128, 16])
-        if DESCRIPTORS else total4,
+        TensorDescriptor.from_tensor(z4, [1, 1, 64, 128]) if DESCRIPTORS else z4, C,
+        TensorDescriptor.from_tensor(total4, [1, 1, 128, 64]) if DESCRIPTORS else total4,
         TensorDescriptor.from_tensor(dU, [1, 128, 128]) if DESCRIPTORS else dU,
         TensorDescriptor.from_tensor(dW, [1, 128, 128]) if DESCRIPTORS else dW,
         (n + r) ** -0.5,
-        c, x, b, n, v,
+        c, b, x, n, v,
         *z4.stride(), *C.stride(), *total4.stride(), *dU.stride(), *dW.stride(),
-        BLOCK_C=128, BLOCK_X=16, BLOCK_B=16, BLOCK_N=128, BLOCK_V=128,
-        EVEN_C=c % 128 == 0, EVEN_X=x % 16 == 0, EVEN_B=b == 16, EVEN_N=n == 128, EVEN_V=v == 128,
+        BLOCK_C=128, BLOCK_X=64, BLOCK_N=128, BLOCK_V=128,
+        EVEN_C=c % 128 == 0, EVEN_X=x % 64 == 0, EVEN_N=n == 128, EVEN_V=v == 128,
         STEP_N=_step(n, z4.stride(), dU.stride()), STEP_C=_step(c, C.stride()),
-        STEP_X=_step(x, total4.stride()),
+        STEP_X=_step(x, total4.stride()), STEP_V=_step(v, dW.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=8, num_stages=1,
+        num_warps=8, num_stages=3,
     )
     return dQ, dP, dC, dR, dU, dW

@@ -126,7 +126,7 @@ def linear_attention_merge(
 
     # stream x_part4
     sum = tl.zeros([BLOCK_D2, BLOCK_D], tl.float32)
-    for x_part4_start in tl.range(0, size_x_part4, BLOCK_X_PART4):
+    for x_part4_start in tl.range(0, size_x_part4, BLOCK_X_PART4, num_stages=2):
         x_part4 = x_part4_start + tl.arange(0, BLOCK_X_PART4).to(INDEX)
         x_part4_in = (
             tl.full([BLOCK_X_PART4], True, tl.int1)
@@ -216,6 +216,6 @@ def run(Q, K, V):
         EVEN_Q=q % 128 == 0, EVEN_D=d % 64 == 0, EVEN_X_PART4=True, EVEN_D2=d == 128,
         STEP_D=_step(d, O_sum_part.stride(), O.stride()),
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=8, num_stages=2,
     )
     return O

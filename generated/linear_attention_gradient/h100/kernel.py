@@ -459,7 +459,7 @@ def run(Q, K, V, dO):
         STEP_D2=_step(d, dO.stride()), STEP_D4=_step(d, Q.stride(), dO_Q_dO_Q_2_part.stride()),
         STEP_D=_step(d, V_K.stride(), dQ.stride(), dO_Q_dO_Q_part.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=4,
+        num_warps=4, num_stages=3,
     )
 
     WIDE = max(

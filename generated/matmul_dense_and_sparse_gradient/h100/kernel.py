@@ -261,7 +261,7 @@ def matmul_dense_and_sparse_gradient_dX(
     # stream c
     total_acc = tl.zeros([BLOCK_B, BLOCK_A], tl.float32)
     dO_scale_W = tl.zeros([BLOCK_B, BLOCK_A], tl.float32)
-    for c_start in tl.range(0, size_c, BLOCK_C):
+    for c_start in tl.range(0, size_c, BLOCK_C, num_stages=3):
         c = c_start + tl.arange(0, BLOCK_C).to(INDEX)
         c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
         total_tile = tl.load(

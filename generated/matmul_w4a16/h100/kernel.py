@@ -67,7 +67,7 @@ def matmul_w4a16(
 
     # stream g
     O_acc = tl.zeros([BLOCK_A, BLOCK_C], tl.float32)
-    for g_start in tl.range(0, size_g):
+    for g_start in tl.range(0, size_g, num_stages=3):
         g = tl.cast(g_start, INDEX)
         if DESCRIPTORS:
             X_tile = tl.reshape(X.load([g, a_id * BLOCK_A, 0]), [BLOCK_A, BLOCK_B])

@@ -9,7 +9,7 @@ mixture_of_experts_gradient:
       and in the most parts
   bound the search: after the work of 9,500 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 10,939 settings, no other orders, points or terms were
+  bound the search: after the work of 10,702 settings, no other orders, points or terms were
       tried
   refactor total: sum(where(minimum(maximum(P, 0), s - 1) == index(s), where(minimum(maximum(E,
       0), e - 1) == index(e), dO * G, 0), 0), over t k) = sum(where(places(s e), dO * G, 0),

@@ -65,7 +65,7 @@ def mttkrp(
 
     # stream k
     O_acc = tl.zeros([BLOCK_R], tl.float32)
-    for k_start in tl.range(0, size_k, BLOCK_K):
+    for k_start in tl.range(0, size_k, BLOCK_K, num_stages=2):
         k = k_start + tl.arange(0, BLOCK_K).to(INDEX)
         k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
         X_tile = tl.load(

@@ -65,7 +65,7 @@ def mttkrp(
 
     # stream j
     O_acc = tl.zeros([BLOCK_R], tl.float32)
-    for j_start in tl.range(0, size_j, BLOCK_J):
+    for j_start in tl.range(0, size_j, BLOCK_J, num_stages=2):
         j = j_start + tl.arange(0, BLOCK_J).to(INDEX)
         j_in = tl.full([BLOCK_J], True, tl.int1) if EVEN_J else j < size_j
         X_tile = tl.load(
@@ -126,6 +126,6 @@ def run(X, B, C):
         EVEN_R=r % 64 == 0, EVEN_J=j % 16 == 0, EVEN_K=k == 512,
         STEP_K=_step(k, X.stride()), STEP_R=_step(r, C.stride(), B.stride(), O.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=4, num_stages=2,
     )
     return O

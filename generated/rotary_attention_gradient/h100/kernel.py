@@ -7,16 +7,13 @@ rotary_attention_gradient:
   bound the search: after 160 kernels, only those of 3 reductions or fewer were tried
   bound the search: after the work of 5,000 settings, further kernels were tried in 2 labellings
       and in the most parts
-  bound the search: after the work of 9,914 settings, no other orders, points or terms were
-      tried
-  refactor sum: sum(dO * sum(exp(cast(cast(cast(S * (d ** -0.5), fp32) - m, fp32) -
-      cast(log(cast(where(z == 0, 1, z), fp32)), fp32), fp32)) * V, over x), over v) = sum(dO_V
-      * exp(cast(cast(cast(S * (d ** -0.5), fp32) - m, fp32) - cast(log(cast(where(z == 0, 1,
-      z), fp32)), fp32), fp32)), over x)
+  bound the search: after the work of 9,000 settings, no other orders of points, and no more
+      points, of the term as is were tried
   materialise shifted [b h q d]
   materialise shifted_2 [b h x d]
   materialise m [b h q] in fp32
   materialise log [b h q] in fp32
+  materialise O [b h q v]
   materialise total [b h q] in fp32
   materialise z2 [b h q d]
   materialise scaled [b h q d]
@@ -40,22 +37,12 @@ rotary_attention_gradient_shifted_2:
   tile h = 2
   tile x = 8
   tile d = 64
-rotary_attention_gradient_m_log:
+rotary_attention_gradient_m_log_O:
   stream x
   separate z: exp(S * (d ** -0.5) - m) = [exp(S * (d ** -0.5) - m)]; running m (rescale
       exp(m_old - m_new))
-  group b
-  group h
-  group q
-  tile b = 1
-  tile h = 1
-  tile q = 256
-  tile x = 64
-rotary_attention_gradient_total_z2_scaled:
-  stream x
-  separate z2: exp(S * (d ** -0.5) - m - log) * (dO_V - total) * shifted_2 = [exp(S * (d **
-      -0.5) - m - log) * dO_V * shifted_2] + [exp(S * (d ** -0.5) - m - log) * shifted_2] *
-      [-total]; deferred total
+  separate O: exp(S * (d ** -0.5) - m - log(where(z == 0, 1, z))) * V = [V * exp(S * (d ** -0.5)
+      - m)]; running m (rescale exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group b
   group h
   group q
@@ -63,7 +50,16 @@ rotary_attention_gradient_total_z2_scaled:
   tile h = 1
   tile q = 64
   tile x = 128
-rotary_attention_gradient_z3_dV_scaled_3:
+rotary_attention_gradient_total_z2_scaled:
+  stream x
+  group b
+  group h
+  group q
+  tile b = 1
+  tile h = 1
+  tile q = 64
+  tile x = 64
+rotary_attention_gradient_z3_scaled_3:
   stream q
   group b
   group h
@@ -71,7 +67,7 @@ rotary_attention_gradient_z3_dV_scaled_3:
   tile b = 1
   tile h = 1
   tile x = 64
-  tile q = 128
+  tile q = 64
 rotary_attention_gradient_dQ:
   group b
   group h
@@ -90,6 +86,17 @@ rotary_attention_gradient_dK:
   tile h = 16
   tile x = 8
   tile d = 1
+rotary_attention_gradient_dV:
+  stream q
+  group b
+  group h
+  group x
+  group v
+  tile b = 1
+  tile h = 1
+  tile x = 64
+  tile v = 128
+  tile q = 64
 rotary_attention_gradient_dC_q_dE_q:
   stream b
   group q
@@ -117,25 +124,26 @@ rotary_attention_gradient_shifted_2, in values and axis sizes (g: group, s: chun
   bound = 3*b*d*h*x + 6*b*d*h*x/(M - 2)
   scale = d // 2
 
-rotary_attention_gradient_m_log, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*d*h*q + b*d*h*q*x/g_q + 2*b*h*q
-  M = d*g_b*g_h*g_q + d*g_b*g_h*s_x + 2*g_b*g_h*g_q
-  bound = b*d*h*q + 2*b*h*q + b*d**2*h*q*x/M + 2*b*d*h*q*x/M
+rotary_attention_gradient_m_log_O, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = b*d*h*q + b*d*h*q*x/g_q + b*h*q*v + 2*b*h*q + b*h*q*v*x/g_q
+  M = d*g_b*g_h*g_q + d*g_b*g_h*s_x + g_b*g_h*g_q*v + 2*g_b*g_h*g_q + g_b*g_h*s_x*v
+  bound = b*d*h*q + b*h*q*v + 2*b*h*q + b*d**2*h*q*x/M + 2*b*d*h*q*v*x/M + 2*b*d*h*q*x/M +
+      b*h*q*v**2*x/M + 2*b*h*q*v*x/M
   scale = 1.4427 * (d ** -0.5)
   scale_2 = d ** -0.5
 
 rotary_attention_gradient_total_z2_scaled, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 3*b*d*h*q + b*d*h*q*x/g_q + b*d*h*q/(g_b*g_h) + b*h*q*v + 3*b*h*q + b*h*q*v*x/g_q
-  M = 3*d*g_b*g_h*g_q + d*g_b*g_h*s_x + d*g_q + g_b*g_h*g_q*v + 3*g_b*g_h*g_q + g_b*g_h*s_x*v
-  bound = 3*b*d*h*q + b*h*q*v + 3*b*h*q + b*d**2*h*q*x/M + b*d*h*q*v*x/M +
-      2*b*sqrt(d)*h*q*sqrt(x)*sqrt(d + v)*sqrt(3*d + v + 3)/sqrt(M)
+  H = 3*b*d*h*q + b*d*h*q*x/g_q + b*d*h*q/(g_b*g_h) + 2*b*h*q*v + 3*b*h*q + b*h*q*v*x/g_q
+  M = 3*d*g_b*g_h*g_q + d*g_b*g_h*s_x + d*g_q + 2*g_b*g_h*g_q*v + 3*g_b*g_h*g_q + g_b*g_h*s_x*v
+  bound = 3*b*d*h*q + 2*b*h*q*v + 3*b*h*q + b*d**2*h*q*x/M + b*d*h*q*v*x/M +
+      2*b*sqrt(d)*h*q*sqrt(x)*sqrt(d + v)*sqrt(3*d + 2*v + 3)/sqrt(M)
   scale = d ** -0.5
 
-rotary_attention_gradient_z3_dV_scaled_3, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 3*b*d*h*x + b*d*h*q*x/g_x + b*d*h*x/(g_b*g_h) + 2*b*h*v*x + b*h*q*v*x/g_x + 3*b*h*q*x/g_x
-  M = 3*d*g_b*g_h*g_x + d*g_b*g_h*s_q + d*g_x + 2*g_b*g_h*g_x*v + g_b*g_h*s_q*v + 3*g_b*g_h*s_q
-  bound = 3*b*d*h*x + 2*b*h*v*x + b*d**2*h*q*x/M + b*d*h*q*v*x/M + 3*b*d*h*q*x/M +
-      2*b*sqrt(d)*h*sqrt(q)*x*sqrt(3*d + 2*v)*sqrt(d + v + 3)/sqrt(M)
+rotary_attention_gradient_z3_scaled_3, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 3*b*d*h*x + b*d*h*q*x/g_x + b*d*h*x/(g_b*g_h) + b*h*v*x + b*h*q*v*x/g_x + 3*b*h*q*x/g_x
+  M = 3*d*g_b*g_h*g_x + d*g_b*g_h*s_q + d*g_x + g_b*g_h*g_x*v + g_b*g_h*s_q*v + 3*g_b*g_h*s_q
+  bound = 3*b*d*h*x + b*h*v*x + b*d**2*h*q*x/M + b*d*h*q*v*x/M + 3*b*d*h*q*x/M +
+      2*b*sqrt(d)*h*sqrt(q)*x*sqrt(3*d + v)*sqrt(d + v + 3)/sqrt(M)
   scale = d ** -0.5
 
 rotary_attention_gradient_dQ, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -155,6 +163,13 @@ rotary_attention_gradient_dK, in values and axis sizes (g: group, s: chunk, M: m
       4*b*d*d1**3*h*x/(M - d1)**2 + b*d*d1**2*h*x/(M - d1) + b*d*d1*h*x/(M - d1) + 2*b*d*h*x
   scale = d // 2
   scale_2 = d ** -0.5
+
+rotary_attention_gradient_dV, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = b*d*h*v*x/g_v + b*d*h*q*v*x/(g_v*g_x) + b*h*v*x + b*h*q*v*x/g_x + 2*b*h*q*v*x/(g_v*g_x)
+  M = d*g_b*g_h*g_x + d*g_b*g_h*s_q + g_b*g_h*g_v*g_x + g_b*g_h*g_v*s_q + 2*g_b*g_h*s_q
+  bound = b*h*v*x + 2*b*sqrt(d)*h*sqrt(q)*v*x*sqrt(M + d*q + 2*q)/M + 2*b*d*h*q*v*x/M +
+      2*b*h*q*v*x/M
+  scale = d ** -0.5
 
 rotary_attention_gradient_dC_q_dE_q, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 3*b*d*h*q + 2*d*q
@@ -320,12 +335,14 @@ def rotary_attention_gradient_shifted_2(
 
 
 @triton.jit
-def rotary_attention_gradient_m_log(
-    shifted, shifted_2, m, log, scale, scale_2, size_h, size_q, size_x, size_d, shifted_stride_b,
-    shifted_stride_h, shifted_stride_q, shifted_stride_d, shifted_2_stride_b, shifted_2_stride_h,
-    shifted_2_stride_x, shifted_2_stride_d, m_stride_b, m_stride_h, m_stride_q, log_stride_b,
-    log_stride_h, log_stride_q, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr,
-    EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr,
+def rotary_attention_gradient_m_log_O(
+    shifted, shifted_2, V, m, log, O, scale, scale_2, size_h, size_q, size_x, size_d, size_v,
+    shifted_stride_b, shifted_stride_h, shifted_stride_q, shifted_stride_d, shifted_2_stride_b,
+    shifted_2_stride_h, shifted_2_stride_x, shifted_2_stride_d, V_stride_b, V_stride_h, V_stride_x,
+    V_stride_v, m_stride_b, m_stride_h, m_stride_q, log_stride_b, log_stride_h, log_stride_q,
+    O_stride_b, O_stride_h, O_stride_q, O_stride_v, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr,
+    EVEN_D: tl.constexpr, EVEN_V: tl.constexpr, STEP_D: tl.constexpr, STEP_V: tl.constexpr,
     DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
@@ -338,6 +355,13 @@ def rotary_attention_gradient_m_log(
     shifted_2_stride_b = shifted_2_stride_b // STEP_D * STEP_D
     shifted_2_stride_h = shifted_2_stride_h // STEP_D * STEP_D
     shifted_2_stride_x = shifted_2_stride_x // STEP_D * STEP_D
+    size_v = size_v // STEP_V * STEP_V
+    V_stride_b = V_stride_b // STEP_V * STEP_V
+    V_stride_h = V_stride_h // STEP_V * STEP_V
+    V_stride_x = V_stride_x // STEP_V * STEP_V
+    O_stride_b = O_stride_b // STEP_V * STEP_V
+    O_stride_h = O_stride_h // STEP_V * STEP_V
+    O_stride_q = O_stride_q // STEP_V * STEP_V
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
@@ -350,6 +374,8 @@ def rotary_attention_gradient_m_log(
     q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
     d = tl.arange(0, BLOCK_D).to(INDEX)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+    v = tl.arange(0, BLOCK_V).to(INDEX)
+    v_in = tl.full([BLOCK_V], True, tl.int1) if EVEN_V else v < size_v
 
     # where its tensors start
     m_base = m + b * m_stride_b + h * m_stride_h
@@ -357,6 +383,8 @@ def rotary_attention_gradient_m_log(
     if not DESCRIPTORS:
         shifted_base = shifted + b * shifted_stride_b + h * shifted_stride_h
         shifted_2_base = shifted_2 + b * shifted_2_stride_b + h * shifted_2_stride_h
+        V_base = V + b * V_stride_b + h * V_stride_h
+        O_base = O + b * O_stride_b + h * O_stride_h
 
     # held by the group for the whole stream
     if DESCRIPTORS:
@@ -371,6 +399,7 @@ def rotary_attention_gradient_m_log(
     # stream x
     m_acc = tl.full([BLOCK_Q], -3.4028234663852886e+38, tl.float32)
     z = tl.zeros([BLOCK_Q], tl.float32)
+    O_acc = tl.zeros([BLOCK_Q, BLOCK_V], tl.float32)
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
@@ -386,11 +415,19 @@ def rotary_attention_gradient_m_log(
         S_in = tl.where(x_in[None, :], S, float('-inf'))
         top = tl.max(S_in, axis=1)
         m_new = tl.maximum(m_acc, top)
-        total = tl.sum(
-            tl.exp2(S_in * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None]),
-            axis=1,
-        )
-        z = z * tl.exp2((m_acc - m_new) * scale) + total
+        rescale = tl.exp2((m_acc - m_new) * scale)
+        p = tl.exp2(S_in * scale - tl.maximum(m_new * scale, -3.4028234663852886e+38)[:, None])
+        total = tl.sum(p, axis=1)
+        z = z * rescale + total
+        if DESCRIPTORS:
+            V_tile = tl.reshape(V.load([b, h, x_start, 0]), [BLOCK_X, BLOCK_V])
+        else:
+            V_tile = tl.load(
+                V_base + x[:, None] * V_stride_x + v[None, :] * V_stride_v,
+                mask=x_in[:, None] & v_in[None, :],
+                other=0.0,
+            )
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * rescale[:, None], input_precision='ieee')
         m_acc = m_new
 
     # tail
@@ -399,32 +436,36 @@ def rotary_attention_gradient_m_log(
         tl.maximum(m_acc * scale_2, -3.4028234663852886e+38),
         mask=q_in,
     )
-    tl.store(log_base + q * log_stride_q, tl.log(tl.where(z == 0, 1.0, z)), mask=q_in)
+    chosen = tl.where(z == 0, 1.0, z)
+    tl.store(log_base + q * log_stride_q, tl.log(chosen), mask=q_in)
+    O_tile = O_acc / chosen[:, None]
+    if DESCRIPTORS:
+        O.store([b, h, q_id * BLOCK_Q, 0], tl.reshape(O_tile.to(O.dtype), [1, 1, BLOCK_Q, BLOCK_V]))
+    else:
+        tl.store(
+            O_base + q[:, None] * O_stride_q + v[None, :] * O_stride_v,
+            O_tile,
+            mask=q_in[:, None] & v_in[None, :],
+        )
 
 
 @triton.jit
 def rotary_attention_gradient_total_z2_scaled(
-    dO, V, shifted, shifted_2, m, log, C_q, total, z2, scaled, scale, size_h, size_q, size_x,
-    size_v, size_d, dO_stride_b, dO_stride_h, dO_stride_q, dO_stride_v, V_stride_b, V_stride_h,
-    V_stride_x, V_stride_v, shifted_stride_b, shifted_stride_h, shifted_stride_q, shifted_stride_d,
+    shifted, shifted_2, m, log, dO, V, O, C_q, total, z2, scaled, scale, size_h, size_q, size_x,
+    size_v, size_d, shifted_stride_b, shifted_stride_h, shifted_stride_q, shifted_stride_d,
     shifted_2_stride_b, shifted_2_stride_h, shifted_2_stride_x, shifted_2_stride_d, m_stride_b,
-    m_stride_h, m_stride_q, log_stride_b, log_stride_h, log_stride_q, C_q_stride_q, C_q_stride_d,
-    total_stride_b, total_stride_h, total_stride_q, z2_stride_b, z2_stride_h, z2_stride_q,
-    z2_stride_d, scaled_stride_b, scaled_stride_h, scaled_stride_q, scaled_stride_d,
-    BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_D: tl.constexpr,
-    EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr, EVEN_V: tl.constexpr, EVEN_D: tl.constexpr,
-    STEP_V: tl.constexpr, STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    m_stride_h, m_stride_q, log_stride_b, log_stride_h, log_stride_q, dO_stride_b, dO_stride_h,
+    dO_stride_q, dO_stride_v, V_stride_b, V_stride_h, V_stride_x, V_stride_v, O_stride_b,
+    O_stride_h, O_stride_q, O_stride_v, C_q_stride_q, C_q_stride_d, total_stride_b, total_stride_h,
+    total_stride_q, z2_stride_b, z2_stride_h, z2_stride_q, z2_stride_d, scaled_stride_b,
+    scaled_stride_h, scaled_stride_q, scaled_stride_d, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr,
+    BLOCK_V: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr,
+    EVEN_V: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, STEP_V: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_v = size_v // STEP_V * STEP_V
-    dO_stride_b = dO_stride_b // STEP_V * STEP_V
-    dO_stride_h = dO_stride_h // STEP_V * STEP_V
-    dO_stride_q = dO_stride_q // STEP_V * STEP_V
-    V_stride_b = V_stride_b // STEP_V * STEP_V
-    V_stride_h = V_stride_h // STEP_V * STEP_V
-    V_stride_x = V_stride_x // STEP_V * STEP_V
     size_d = size_d // STEP_D * STEP_D
     shifted_stride_b = shifted_stride_b // STEP_D * STEP_D
     shifted_stride_h = shifted_stride_h // STEP_D * STEP_D
@@ -439,6 +480,16 @@ def rotary_attention_gradient_total_z2_scaled(
     scaled_stride_b = scaled_stride_b // STEP_D * STEP_D
     scaled_stride_h = scaled_stride_h // STEP_D * STEP_D
     scaled_stride_q = scaled_stride_q // STEP_D * STEP_D
+    size_v = size_v // STEP_V * STEP_V
+    dO_stride_b = dO_stride_b // STEP_V * STEP_V
+    dO_stride_h = dO_stride_h // STEP_V * STEP_V
+    dO_stride_q = dO_stride_q // STEP_V * STEP_V
+    V_stride_b = V_stride_b // STEP_V * STEP_V
+    V_stride_h = V_stride_h // STEP_V * STEP_V
+    V_stride_x = V_stride_x // STEP_V * STEP_V
+    O_stride_b = O_stride_b // STEP_V * STEP_V
+    O_stride_h = O_stride_h // STEP_V * STEP_V
+    O_stride_q = O_stride_q // STEP_V * STEP_V
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
@@ -457,24 +508,17 @@ def rotary_attention_gradient_total_z2_scaled(
     # where its tensors start
     m_base = m + b * m_stride_b + h * m_stride_h
     log_base = log + b * log_stride_b + h * log_stride_h
+    O_base = O + b * O_stride_b + h * O_stride_h
     total_base = total + b * total_stride_b + h * total_stride_h
     if not DESCRIPTORS:
-        dO_base = dO + b * dO_stride_b + h * dO_stride_h
-        V_base = V + b * V_stride_b + h * V_stride_h
         shifted_base = shifted + b * shifted_stride_b + h * shifted_stride_h
         shifted_2_base = shifted_2 + b * shifted_2_stride_b + h * shifted_2_stride_h
+        dO_base = dO + b * dO_stride_b + h * dO_stride_h
+        V_base = V + b * V_stride_b + h * V_stride_h
         z2_base = z2 + b * z2_stride_b + h * z2_stride_h
         scaled_base = scaled + b * scaled_stride_b + h * scaled_stride_h
 
     # held by the group for the whole stream
-    if DESCRIPTORS:
-        dO_tile = tl.reshape(dO.load([b, h, q_id * BLOCK_Q, 0]), [BLOCK_Q, BLOCK_V])
-    else:
-        dO_tile = tl.load(
-            dO_base + q[:, None] * dO_stride_q + v[None, :] * dO_stride_v,
-            mask=q_in[:, None] & v_in[None, :],
-            other=0.0,
-        )
     if DESCRIPTORS:
         shifted_tile = tl.reshape(shifted.load([b, h, q_id * BLOCK_Q, 0]), [BLOCK_Q, BLOCK_D])
     else:
@@ -486,23 +530,26 @@ def rotary_attention_gradient_total_z2_scaled(
     m_tile = tl.load(m_base + q * m_stride_q, mask=q_in, other=0.0)
     log_tile = tl.load(log_base + q * log_stride_q, mask=q_in, other=0.0)
     scaled_2 = log_tile * 1.4426950408889634
+    if DESCRIPTORS:
+        dO_tile = tl.reshape(dO.load([b, h, q_id * BLOCK_Q, 0]), [BLOCK_Q, BLOCK_V])
+    else:
+        dO_tile = tl.load(
+            dO_base + q[:, None] * dO_stride_q + v[None, :] * dO_stride_v,
+            mask=q_in[:, None] & v_in[None, :],
+            other=0.0,
+        )
+    O_tile = tl.load(
+        O_base + q[:, None] * O_stride_q + v[None, :] * O_stride_v,
+        mask=q_in[:, None] & v_in[None, :],
+        other=0.0,
+    )
+    total_2 = tl.sum(dO_tile.to(tl.float32) * O_tile.to(tl.float32), axis=1)
 
     # stream x
-    total_acc = tl.zeros([BLOCK_Q], tl.float32)
     z2_acc = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
-    z22 = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-        if DESCRIPTORS:
-            V_tile = tl.reshape(V.load([b, h, x_start, 0]), [BLOCK_X, BLOCK_V])
-        else:
-            V_tile = tl.load(
-                V_base + x[:, None] * V_stride_x + v[None, :] * V_stride_v,
-                mask=x_in[:, None] & v_in[None, :],
-                other=0.0,
-            )
-        dO_V = tl.dot(dO_tile, tl.trans(V_tile), input_precision='ieee')
         if DESCRIPTORS:
             shifted_2_tile = tl.reshape(shifted_2.load([b, h, x_start, 0]), [BLOCK_X, BLOCK_D])
         else:
@@ -512,23 +559,31 @@ def rotary_attention_gradient_total_z2_scaled(
                 other=0.0,
             )
         S = tl.dot(shifted_tile, tl.trans(shifted_2_tile), input_precision='ieee')
-        p = tl.exp2((S * scale - m_tile[:, None]) * 1.4426950408889634 - scaled_2[:, None])
-        scaled_in = tl.where(x_in[None, :], dO_V * p, 0.0)
-        total_2 = tl.sum(scaled_in, axis=1)
-        total_acc = total_acc + total_2
-        p_in = tl.where(x_in[None, :], p, 0.0)
+        p_in = tl.where(
+            x_in[None, :],
+            tl.exp2((S * scale - m_tile[:, None]) * 1.4426950408889634 - scaled_2[:, None]),
+            0.0,
+        )
+        if DESCRIPTORS:
+            V_tile = tl.reshape(V.load([b, h, x_start, 0]), [BLOCK_X, BLOCK_V])
+        else:
+            V_tile = tl.load(
+                V_base + x[:, None] * V_stride_x + v[None, :] * V_stride_v,
+                mask=x_in[:, None] & v_in[None, :],
+                other=0.0,
+            )
+        dO_V = tl.dot(dO_tile, tl.trans(V_tile), input_precision='ieee')
+        difference_in = tl.where(x_in[None, :], dO_V - total_2[:, None], 0.0)
         z2_acc = tl.dot(
-            (p_in * dO_V).to(C_q.dtype.element_ty),
+            (p_in * difference_in).to(O.dtype.element_ty),
             shifted_2_tile,
             z2_acc,
             input_precision='ieee',
         )
-        z22 = tl.dot(p_in.to(C_q.dtype.element_ty), shifted_2_tile, z22, input_precision='ieee')
 
     # tail
-    tl.store(total_base + q * total_stride_q, total_acc, mask=q_in)
-    shifted_3 = z2_acc + (total_acc * -1.0)[:, None] * z22
-    z2_tile = shifted_3
+    tl.store(total_base + q * total_stride_q, total_2, mask=q_in)
+    z2_tile = z2_acc
     if DESCRIPTORS:
         z2.store(
             [b, h, q_id * BLOCK_Q, 0],
@@ -545,7 +600,7 @@ def rotary_attention_gradient_total_z2_scaled(
         mask=q_in[:, None] & d_in[None, :],
         other=0.0,
     )
-    scaled_tile = scale * shifted_3 * C_q_tile.to(tl.float32)
+    scaled_tile = scale * z2_acc * C_q_tile.to(tl.float32)
     if DESCRIPTORS:
         scaled.store(
             [b, h, q_id * BLOCK_Q, 0],
@@ -560,18 +615,18 @@ def rotary_attention_gradient_total_z2_scaled(
 
 
 @triton.jit
-def rotary_attention_gradient_z3_dV_scaled_3(
-    shifted, shifted_2, m, log, dO, V, total, C_x, z3, dV, scaled_3, scale, size_h, size_x, size_q,
+def rotary_attention_gradient_z3_scaled_3(
+    shifted, shifted_2, m, log, dO, V, total, C_x, z3, scaled_3, scale, size_h, size_x, size_q,
     size_d, size_v, shifted_stride_b, shifted_stride_h, shifted_stride_q, shifted_stride_d,
     shifted_2_stride_b, shifted_2_stride_h, shifted_2_stride_x, shifted_2_stride_d, m_stride_b,
     m_stride_h, m_stride_q, log_stride_b, log_stride_h, log_stride_q, dO_stride_b, dO_stride_h,
     dO_stride_q, dO_stride_v, V_stride_b, V_stride_h, V_stride_x, V_stride_v, total_stride_b,
     total_stride_h, total_stride_q, C_x_stride_x, C_x_stride_d, z3_stride_b, z3_stride_h,
-    z3_stride_x, z3_stride_d, dV_stride_b, dV_stride_h, dV_stride_x, dV_stride_v, scaled_3_stride_b,
-    scaled_3_stride_h, scaled_3_stride_x, scaled_3_stride_d, BLOCK_X: tl.constexpr,
-    BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, EVEN_X: tl.constexpr,
-    EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, EVEN_V: tl.constexpr, STEP_D: tl.constexpr,
-    STEP_V: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    z3_stride_x, z3_stride_d, scaled_3_stride_b, scaled_3_stride_h, scaled_3_stride_x,
+    scaled_3_stride_d, BLOCK_X: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr, EVEN_X: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr,
+    EVEN_V: tl.constexpr, STEP_D: tl.constexpr, STEP_V: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -597,9 +652,6 @@ def rotary_attention_gradient_z3_dV_scaled_3(
     V_stride_b = V_stride_b // STEP_V * STEP_V
     V_stride_h = V_stride_h // STEP_V * STEP_V
     V_stride_x = V_stride_x // STEP_V * STEP_V
-    dV_stride_b = dV_stride_b // STEP_V * STEP_V
-    dV_stride_h = dV_stride_h // STEP_V * STEP_V
-    dV_stride_x = dV_stride_x // STEP_V * STEP_V
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
@@ -625,7 +677,6 @@ def rotary_attention_gradient_z3_dV_scaled_3(
         dO_base = dO + b * dO_stride_b + h * dO_stride_h
         V_base = V + b * V_stride_b + h * V_stride_h
         z3_base = z3 + b * z3_stride_b + h * z3_stride_h
-        dV_base = dV + b * dV_stride_b + h * dV_stride_h
         scaled_3_base = scaled_3 + b * scaled_3_stride_b + h * scaled_3_stride_h
 
     # held by the group for the whole stream
@@ -648,7 +699,6 @@ def rotary_attention_gradient_z3_dV_scaled_3(
 
     # stream q
     z3_acc = tl.zeros([BLOCK_X, BLOCK_D], tl.float32)
-    dV_acc = tl.zeros([BLOCK_X, BLOCK_V], tl.float32)
     for q_start in tl.range(0, size_q, BLOCK_Q):
         q = q_start + tl.arange(0, BLOCK_Q).to(INDEX)
         q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
@@ -663,10 +713,6 @@ def rotary_attention_gradient_z3_dV_scaled_3(
         S = tl.dot(shifted_2_tile, tl.trans(shifted_tile), input_precision='ieee')
         m_tile = tl.load(m_base + q * m_stride_q, mask=q_in, other=0.0)
         log_tile = tl.load(log_base + q * log_stride_q, mask=q_in, other=0.0)
-        p = tl.exp2(
-            (S * scale - m_tile[None, :]) * 1.4426950408889634
-            - (log_tile * 1.4426950408889634)[None, :],
-        )
         if DESCRIPTORS:
             dO_tile = tl.reshape(dO.load([b, h, q_start, 0]), [BLOCK_Q, BLOCK_V])
         else:
@@ -678,12 +724,17 @@ def rotary_attention_gradient_z3_dV_scaled_3(
         dO_V = tl.dot(V_tile, tl.trans(dO_tile), input_precision='ieee')
         total_tile = tl.load(total_base + q * total_stride_q, mask=q_in, other=0.0)
         z3_acc = tl.dot(
-            (p * (dO_V - total_tile[None, :])).to(C_x.dtype.element_ty),
+            (
+                tl.exp2(
+                    (S * scale - m_tile[None, :]) * 1.4426950408889634
+                    - (log_tile * 1.4426950408889634)[None, :],
+                )
+                * (dO_V - total_tile[None, :])
+            ).to(C_x.dtype.element_ty),
             shifted_tile,
             z3_acc,
             input_precision='ieee',
         )
-        dV_acc = tl.dot(p.to(C_x.dtype.element_ty), dO_tile, dV_acc, input_precision='ieee')
 
     # tail
     z3_tile = z3_acc
@@ -697,18 +748,6 @@ def rotary_attention_gradient_z3_dV_scaled_3(
             z3_base + x[:, None] * z3_stride_x + d[None, :] * z3_stride_d,
             z3_tile,
             mask=x_in[:, None] & d_in[None, :],
-        )
-    dV_tile = dV_acc
-    if DESCRIPTORS:
-        dV.store(
-            [b, h, x_id * BLOCK_X, 0],
-            tl.reshape(dV_tile.to(dV.dtype), [1, 1, BLOCK_X, BLOCK_V]),
-        )
-    else:
-        tl.store(
-            dV_base + x[:, None] * dV_stride_x + v[None, :] * dV_stride_v,
-            dV_tile,
-            mask=x_in[:, None] & v_in[None, :],
         )
     C_x_tile = tl.load(
         C_x + x[:, None] * C_x_stride_x + d[None, :] * C_x_stride_d,
@@ -875,6 +914,119 @@ def rotary_attention_gradient_dK(
         dK_2,
         mask=h_in[:, None] & x_in[None, :],
     )
+
+
+@triton.jit
+def rotary_attention_gradient_dV(
+    dO, shifted, shifted_2, m, log, dV, scale, size_h, size_x, size_v, size_q, size_d, dO_stride_b,
+    dO_stride_h, dO_stride_q, dO_stride_v, shifted_stride_b, shifted_stride_h, shifted_stride_q,
+    shifted_stride_d, shifted_2_stride_b, shifted_2_stride_h, shifted_2_stride_x,
+    shifted_2_stride_d, m_stride_b, m_stride_h, m_stride_q, log_stride_b, log_stride_h,
+    log_stride_q, dV_stride_b, dV_stride_h, dV_stride_x, dV_stride_v, BLOCK_X: tl.constexpr,
+    BLOCK_V: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_X: tl.constexpr,
+    EVEN_V: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, STEP_V: tl.constexpr,
+    STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_v = size_v // STEP_V * STEP_V
+    dO_stride_b = dO_stride_b // STEP_V * STEP_V
+    dO_stride_h = dO_stride_h // STEP_V * STEP_V
+    dO_stride_q = dO_stride_q // STEP_V * STEP_V
+    dV_stride_b = dV_stride_b // STEP_V * STEP_V
+    dV_stride_h = dV_stride_h // STEP_V * STEP_V
+    dV_stride_x = dV_stride_x // STEP_V * STEP_V
+    size_d = size_d // STEP_D * STEP_D
+    shifted_stride_b = shifted_stride_b // STEP_D * STEP_D
+    shifted_stride_h = shifted_stride_h // STEP_D * STEP_D
+    shifted_stride_q = shifted_stride_q // STEP_D * STEP_D
+    shifted_2_stride_b = shifted_2_stride_b // STEP_D * STEP_D
+    shifted_2_stride_h = shifted_2_stride_h // STEP_D * STEP_D
+    shifted_2_stride_x = shifted_2_stride_x // STEP_D * STEP_D
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    v_id = pid % tl.cdiv(size_v, BLOCK_V)
+    pid = pid // tl.cdiv(size_v, BLOCK_V)
+    x_id = pid % tl.cdiv(size_x, BLOCK_X)
+    pid = pid // tl.cdiv(size_x, BLOCK_X)
+    h = pid % size_h
+    pid = pid // size_h
+    b = pid
+    x = x_id * BLOCK_X + tl.arange(0, BLOCK_X)
+    x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
+    v = v_id * BLOCK_V + tl.arange(0, BLOCK_V)
+    v_in = tl.full([BLOCK_V], True, tl.int1) if EVEN_V else v < size_v
+    d = tl.arange(0, BLOCK_D).to(INDEX)
+    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+
+    # where its tensors start
+    m_base = m + b * m_stride_b + h * m_stride_h
+    log_base = log + b * log_stride_b + h * log_stride_h
+    if not DESCRIPTORS:
+        dO_base = dO + b * dO_stride_b + h * dO_stride_h
+        shifted_base = shifted + b * shifted_stride_b + h * shifted_stride_h
+        shifted_2_base = shifted_2 + b * shifted_2_stride_b + h * shifted_2_stride_h
+        dV_base = dV + b * dV_stride_b + h * dV_stride_h
+
+    # held by the group for the whole stream
+    if DESCRIPTORS:
+        shifted_2_tile = tl.reshape(shifted_2.load([b, h, x_id * BLOCK_X, 0]), [BLOCK_X, BLOCK_D])
+    else:
+        shifted_2_tile = tl.load(
+            shifted_2_base + x[:, None] * shifted_2_stride_x + d[None, :] * shifted_2_stride_d,
+            mask=x_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
+
+    # stream q
+    dV_acc = tl.zeros([BLOCK_X, BLOCK_V], tl.float32)
+    for q_start in tl.range(0, size_q, BLOCK_Q):
+        q = q_start + tl.arange(0, BLOCK_Q).to(INDEX)
+        q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
+        if DESCRIPTORS:
+            shifted_tile = tl.reshape(shifted.load([b, h, q_start, 0]), [BLOCK_Q, BLOCK_D])
+        else:
+            shifted_tile = tl.load(
+                shifted_base + q[:, None] * shifted_stride_q + d[None, :] * shifted_stride_d,
+                mask=q_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
+        S = tl.dot(shifted_2_tile, tl.trans(shifted_tile), input_precision='ieee')
+        m_tile = tl.load(m_base + q * m_stride_q, mask=q_in, other=0.0)
+        log_tile = tl.load(log_base + q * log_stride_q, mask=q_in, other=0.0)
+        if DESCRIPTORS:
+            dO_tile = tl.reshape(dO.load([b, h, q_start, v_id * BLOCK_V]), [BLOCK_Q, BLOCK_V])
+        else:
+            dO_tile = tl.load(
+                dO_base + q[:, None] * dO_stride_q + v[None, :] * dO_stride_v,
+                mask=q_in[:, None] & v_in[None, :],
+                other=0.0,
+            )
+        dV_acc = tl.dot(
+            tl.exp2(
+                (S * scale - m_tile[None, :]) * 1.4426950408889634
+                - (log_tile * 1.4426950408889634)[None, :],
+            ).to(dO_tile.dtype),
+            dO_tile,
+            dV_acc,
+            input_precision='ieee',
+        )
+
+    # tail
+    dV_tile = dV_acc
+    if DESCRIPTORS:
+        dV.store(
+            [b, h, x_id * BLOCK_X, v_id * BLOCK_V],
+            tl.reshape(dV_tile.to(dV.dtype), [1, 1, BLOCK_X, BLOCK_V]),
+        )
+    else:
+        tl.store(
+            dV_base + x[:, None] * dV_stride_x + v[None, :] * dV_stride_v,
+            dV_tile,
+            mask=x_in[:, None] & v_in[None, :],
+        )
 
 
 @triton.jit
@@ -1086,14 +1238,15 @@ def run(Q, K, V, C_q, E_q, C_x, E_x, dO):
     shifted_2 = torch.empty((b, h, x, d), dtype=torch.bfloat16, device=Q.device)
     m = torch.empty((b, h, q), dtype=torch.float32, device=Q.device)
     log = torch.empty((b, h, q), dtype=torch.float32, device=Q.device)
+    O = torch.empty((b, h, q, v), dtype=torch.bfloat16, device=Q.device)
     total = torch.empty((b, h, q), dtype=torch.float32, device=Q.device)
     z2 = torch.empty((b, h, q, d), dtype=torch.bfloat16, device=Q.device)
     scaled = torch.empty((b, h, q, d), dtype=torch.bfloat16, device=Q.device)
     z3 = torch.empty((b, h, x, d), dtype=torch.bfloat16, device=Q.device)
-    dV = torch.empty((b, h, x, v), dtype=torch.bfloat16, device=Q.device)
     scaled_3 = torch.empty((b, h, x, d), dtype=torch.bfloat16, device=Q.device)
     dQ = torch.empty((b, h, q, d), dtype=torch.bfloat16, device=Q.device)
     dK = torch.empty((b, h, x, d), dtype=torch.bfloat16, device=Q.device)
+    dV = torch.empty((b, h, x, v), dtype=torch.bfloat16, device=Q.device)
     dC_q = torch.empty((q, d), dtype=torch.bfloat16, device=Q.device)
     dE_q = torch.empty((q, d), dtype=torch.bfloat16, device=Q.device)
     dC_x = torch.empty((x, d), dtype=torch.bfloat16, device=Q.device)
@@ -1138,99 +1291,102 @@ def run(Q, K, V, C_q, E_q, C_x, E_x, dO):
     )
 
     WIDE = max(
-        _reach((b, h, q, d), shifted.stride(), (1, 1, 256, 128)),
-        _reach((b, h, x, d), shifted_2.stride(), (1, 1, 64, 128)),
-        _reach((b, h, q), m.stride(), (1, 1, 256)),
-        _reach((b, h, q), log.stride(), (1, 1, 256)),
+        _reach((b, h, q, d), shifted.stride(), (1, 1, 64, 128)),
+        _reach((b, h, x, d), shifted_2.stride(), (1, 1, 128, 128)),
+        _reach((b, h, x, v), V.stride(), (1, 1, 128, 128)),
+        _reach((b, h, q), m.stride(), (1, 1, 64)),
+        _reach((b, h, q), log.stride(), (1, 1, 64)),
+        _reach((b, h, q, v), O.stride(), (1, 1, 64, 128)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(shifted, shifted_2)
-    GRID = (b * h * triton.cdiv(q, 256),)
-    rotary_attention_gradient_m_log[GRID](
-        TensorDescriptor.from_tensor(shifted, [1, 1, 256, 128]) if DESCRIPTORS else shifted,
-        TensorDescriptor.from_tensor(shifted_2, [1, 1, 64, 128]) if DESCRIPTORS else shifted_2, m,
-        log,
+    DESCRIPTORS = not WIDE and _described(shifted, shifted_2, V, O)
+    GRID = (b * h * triton.cdiv(q, 64),)
+    rotary_attention_gradient_m_log_O[GRID](
+        TensorDescriptor.from_tensor(shifted, [1, 1, 64, 128]) if DESCRIPTORS else shifted,
+        TensorDescriptor.from_tensor(shifted_2, [1, 1, 128, 128]) if DESCRIPTORS else shifted_2,
+        TensorDescriptor.from_tensor(V, [1, 1, 128, 128]) if DESCRIPTORS else V, m, log,
+        TensorDescriptor.from_tensor(O, [1, 1, 64, 128]) if DESCRIPTORS else O,
         1.4426950408889634 * d ** -0.5, d ** -0.5,
-        h, q, x, d,
-        *shifted.stride(), *shifted_2.stride(), *m.stride(), *log.stride(),
-        BLOCK_Q=256, BLOCK_X=64, BLOCK_D=128,
-        EVEN_Q=q % 256 == 0, EVEN_X=x % 64 == 0, EVEN_D=d == 128,
+        h, q, x, d, v,
+        *shifted.stride(), *shifted_2.stride(), *V.stride(), *m.stride(), *log.stride(),
+        *O.stride(),
+        BLOCK_Q=64, BLOCK_X=128, BLOCK_D=128, BLOCK_V=128,
+        EVEN_Q=q % 64 == 0, EVEN_X=x % 128 == 0, EVEN_D=d == 128, EVEN_V=v == 128,
         STEP_D=_step(d, shifted.stride(), shifted_2.stride()),
+        STEP_V=_step(v, V.stride(), O.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=4, num_stages=1,
     )
 
     WIDE = max(
-        _reach((b, h, q, v), dO.stride(), (1, 1, 64, 128)),
-        _reach((b, h, x, v), V.stride(), (1, 1, 128, 128)),
         _reach((b, h, q, d), shifted.stride(), (1, 1, 64, 128)),
-        _reach((b, h, x, d), shifted_2.stride(), (1, 1, 128, 128)),
+        _reach((b, h, x, d), shifted_2.stride(), (1, 1, 64, 128)),
         _reach((b, h, q), m.stride(), (1, 1, 64)),
         _reach((b, h, q), log.stride(), (1, 1, 64)),
+        _reach((b, h, q, v), dO.stride(), (1, 1, 64, 128)),
+        _reach((b, h, x, v), V.stride(), (1, 1, 64, 128)),
+        _reach((b, h, q, v), O.stride(), (1, 1, 64, 128)),
         _reach((q, d), C_q.stride(), (64, 128)),
         _reach((b, h, q), total.stride(), (1, 1, 64)),
         _reach((b, h, q, d), z2.stride(), (1, 1, 64, 128)),
         _reach((b, h, q, d), scaled.stride(), (1, 1, 64, 128)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(dO, V, shifted, shifted_2, z2, scaled)
+    DESCRIPTORS = not WIDE and _described(shifted, shifted_2, dO, V, z2, scaled)
     GRID = (b * h * triton.cdiv(q, 64),)
     rotary_attention_gradient_total_z2_scaled[GRID](
-        TensorDescriptor.from_tensor(dO, [1, 1, 64, 128]) if DESCRIPTORS else dO,
-        TensorDescriptor.from_tensor(V, [1, 1, 128, 128]) if DESCRIPTORS else V,
         TensorDescriptor.from_tensor(shifted, [1, 1, 64, 128]) if DESCRIPTORS else shifted,
-        TensorDescriptor.from_tensor(shifted_2, [1, 1, 128, 128]) if DESCRIPTORS else shifted_2, m,
-        log, C_q, total, TensorDescriptor.from_tensor(z2, [1, 1, 64, 128]) if DESCRIPTORS else z2,
+        TensorDescriptor.from_tensor(shifted_2, [1, 1, 64, 128]) if DESCRIPTORS else shifted_2, m,
+        log, TensorDescriptor.from_tensor(dO, [1, 1, 64, 128]) if DESCRIPTORS else dO,
+        TensorDescriptor.from_tensor(V, [1, 1, 64, 128]) if DESCRIPTORS else V, O, C_q, total,
+        TensorDescriptor.from_tensor(z2, [1, 1, 64, 128]) if DESCRIPTORS else z2,
         TensorDescriptor.from_tensor(scaled, [1, 1, 64, 128]) if DESCRIPTORS else scaled,
         d ** -0.5,
         h, q, x, v, d,
-        *dO.stride(), *V.stride(), *shifted.stride(), *shifted_2.stride(), *m.stride(),
-        *log.stride(), *C_q.stride(), *total.stride(), *z2.stride(), *scaled.stride(),
-        BLOCK_Q=64, BLOCK_X=128, BLOCK_V=128, BLOCK_D=128,
-        EVEN_Q=q % 64 == 0, EVEN_X=x % 128 == 0, EVEN_V=v == 128, EVEN_D=d == 128,
-        STEP_V=_step(v, dO.stride(), V.stride()),
+        *shifted.stride(), *shifted_2.stride(), *m.stride(), *log.stride(), *dO.stride(),
+        *V.stride(), *O.stride(), *C_q.stride(), *total.stride(), *z2.stride(), *scaled.stride(),
+        BLOCK_Q=64, BLOCK_X=64, BLOCK_V=128, BLOCK_D=128,
+        EVEN_Q=q % 64 == 0, EVEN_X=x % 64 == 0, EVEN_V=v == 128, EVEN_D=d == 128,
         STEP_D=_step(d, shifted.stride(), shifted_2.stride(), C_q.stride(), z2.stride(),
         scaled.stride()),
+        STEP_V=_step(v, dO.stride(), V.stride(), O.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=4, num_stages=2,
     )
 
     WIDE = max(
-        _reach((b, h, q, d), shifted.stride(), (1, 1, 128, 128)),
+        _reach((b, h, q, d), shifted.stride(), (1, 1, 64, 128)),
         _reach((b, h, x, d), shifted_2.stride(), (1, 1, 64, 128)),
-        _reach((b, h, q), m.stride(), (1, 1, 128)),
-        _reach((b, h, q), log.stride(), (1, 1, 128)),
-        _reach((b, h, q, v), dO.stride(), (1, 1, 128, 128)),
+        _reach((b, h, q), m.stride(), (1, 1, 64)),
+        _reach((b, h, q), log.stride(), (1, 1, 64)),
+        _reach((b, h, q, v), dO.stride(), (1, 1, 64, 128)),
         _reach((b, h, x, v), V.stride(), (1, 1, 64, 128)),
-        _reach((b, h, q), total.stride(), (1, 1, 128)),
+        _reach((b, h, q), total.stride(), (1, 1, 64)),
         _reach((x, d), C_x.stride(), (64, 128)),
         _reach((b, h, x, d), z3.stride(), (1, 1, 64, 128)),
-        _reach((b, h, x, v), dV.stride(), (1, 1, 64, 128)),
         _reach((b, h, x, d), scaled_3.stride(), (1, 1, 64, 128)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(shifted, shifted_2, dO, V, z3, dV, scaled_3)
+    DESCRIPTORS = not WIDE and _described(shifted, shifted_2, dO, V, z3, scaled_3)
     GRID = (b * h * triton.cdiv(x, 64),)
-    rotary_attention_gradient_z3_dV_scaled_3[GRID](
-        TensorDescriptor.from_tensor(shifted, [1, 1, 128, 128]) if DESCRIPTORS else shifted,
+    rotary_attention_gradient_z3_scaled_3[GRID](
+        TensorDescriptor.from_tensor(shifted, [1, 1, 64, 128]) if DESCRIPTORS else shifted,
         TensorDescriptor.from_tensor(shifted_2, [1, 1, 64, 128]) if DESCRIPTORS else shifted_2, m,
-        log, TensorDescriptor.from_tensor(dO, [1, 1, 128, 128]) if DESCRIPTORS else dO,
+        log, TensorDescriptor.from_tensor(dO, [1, 1, 64, 128]) if DESCRIPTORS else dO,
         TensorDescriptor.from_tensor(V, [1, 1, 64, 128]) if DESCRIPTORS else V, total, C_x,
         TensorDescriptor.from_tensor(z3, [1, 1, 64, 128]) if DESCRIPTORS else z3,
-        TensorDescriptor.from_tensor(dV, [1, 1, 64, 128]) if DESCRIPTORS else dV,
         TensorDescriptor.from_tensor(scaled_3, [1, 1, 64, 128]) if DESCRIPTORS else scaled_3,
         d ** -0.5,
         h, x, q, d, v,
         *shifted.stride(), *shifted_2.stride(), *m.stride(), *log.stride(), *dO.stride(),
-        *V.stride(), *total.stride(), *C_x.stride(), *z3.stride(), *dV.stride(),
-        *scaled_3.stride(),
-        BLOCK_X=64, BLOCK_Q=128, BLOCK_D=128, BLOCK_V=128,
-        EVEN_X=x % 64 == 0, EVEN_Q=q % 128 == 0, EVEN_D=d == 128, EVEN_V=v == 128,
+        *V.stride(), *total.stride(), *C_x.stride(), *z3.stride(), *scaled_3.stride(),
+        BLOCK_X=64, BLOCK_Q=64, BLOCK_D=128, BLOCK_V=128,
+        EVEN_X=x % 64 == 0, EVEN_Q=q % 64 == 0, EVEN_D=d == 128, EVEN_V=v == 128,
         STEP_D=_step(d, shifted.stride(), shifted_2.stride(), C_x.stride(), z3.stride(),
         scaled_3.stride()),
-        STEP_V=_step(v, dO.stride(), V.stride(), dV.stride()),
+        STEP_V=_step(v, dO.stride(), V.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=8, num_stages=2,
+        num_warps=4, num_stages=2,
     )
 
     WIDE = max(
@@ -1269,6 +1425,34 @@ def run(Q, K, V, C_q, E_q, C_x, E_x, dO):
         STEP_D1=_step(d, z3.stride(), E_x.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((b, h, q, v), dO.stride(), (1, 1, 64, 128)),
+        _reach((b, h, q, d), shifted.stride(), (1, 1, 64, 128)),
+        _reach((b, h, x, d), shifted_2.stride(), (1, 1, 64, 128)),
+        _reach((b, h, q), m.stride(), (1, 1, 64)),
+        _reach((b, h, q), log.stride(), (1, 1, 64)),
+        _reach((b, h, x, v), dV.stride(), (1, 1, 64, 128)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(dO, shifted, shifted_2, dV)
+    GRID = (b * h * triton.cdiv(x, 64) * triton.cdiv(v, 128),)
+    rotary_attention_gradient_dV[GRID](
+        TensorDescriptor.from_tensor(dO, [1, 1, 64, 128]) if DESCRIPTORS else dO,
+        TensorDescriptor.from_tensor(shifted, [1, 1, 64, 128]) if DESCRIPTORS else shifted,
+        TensorDescriptor.from_tensor(shifted_2, [1, 1, 64, 128]) if DESCRIPTORS else shifted_2, m,
+        log, TensorDescriptor.from_tensor(dV, [1, 1, 64, 128]) if DESCRIPTORS else dV,
+        d ** -0.5,
+        h, x, v, q, d,
+        *dO.stride(), *shifted.stride(), *shifted_2.stride(), *m.stride(), *log.stride(),
+        *dV.stride(),
+        BLOCK_X=64, BLOCK_V=128, BLOCK_Q=64, BLOCK_D=128,
+        EVEN_X=x % 64 == 0, EVEN_V=v % 128 == 0, EVEN_Q=q % 64 == 0, EVEN_D=d == 128,
+        STEP_V=_step(v, dO.stride(), dV.stride()),
+        STEP_D=_step(d, shifted.stride(), shifted_2.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
     )
 
     WIDE = max(

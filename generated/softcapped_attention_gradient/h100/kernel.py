@@ -6,48 +6,97 @@ softcapped_attention_gradient:
   bound the search: after 160 kernels, only those of 3 reductions or fewer were tried
   bound the search: after the work of 5,000 settings, further kernels were tried in 2 labellings
       and in the most parts
-  materialise p [q x]
-  materialise scaled_2 [q x]
-softcapped_attention_gradient_p_scaled_2:
-  stream x = 2
+  refactor sum: sum(dO * sum(exp(cast(cast(C - m, fp32) - cast(log(cast(where(z == 0, 1, z),
+      fp32)), fp32), fp32)) * V, over x), over d) = sum(dO_V * exp(cast(cast(C - m, fp32) -
+      cast(log(cast(where(z == 0, 1, z), fp32)), fp32), fp32)), over x)
+  materialise m_m_part [x_part4 q] in fp32
+  materialise m_z_part [x_part4 q] in fp32
+  materialise m_total_part [x_part4 q] in fp32
+  materialise m [q] in fp32
+  materialise log [q] in fp32
+  materialise total [q] in fp32
+  materialise dQ_z2_part [x_part4 q d] in fp32
+  materialise dK_z3_part [q_part4 x d] in fp32
+  materialise dK_dV_part [q_part4 d x] in fp32
+softcapped_attention_gradient_m_log_total_parts:
+  stream x
   separate z: exp(C - m) = [exp(C - m)]; running m (rescale exp(m_old - m_new))
-  separate O: p * V = [V * exp(C - m)]; running m (rescale exp(m_old - m_new)); deferred where(z
-      == 0, 1, z)
+  separate total: dO_V * exp(C - m - log(where(z == 0, 1, z))) = [dO_V * exp(C - m)]; running m
+      (rescale exp(m_old - m_new)); deferred where(z == 0, 1, z)
+  part x = 4
+  group q
+  tile q = 64
+  tile x = 256
+softcapped_attention_gradient_m_log_total_merge:
+  merge x_part4
   group q
   tile q = 16
-  tile x = 256
-softcapped_attention_gradient_dQ:
+  tile x_part4 = 4
+softcapped_attention_gradient_dQ_parts:
   stream x
+  part x = 4
+  group q
+  tile q = 64
+  tile x = 64
+softcapped_attention_gradient_dQ_merge:
+  merge x_part4
   group q
   group d
-  tile q = 64
-  tile d = 64
-  tile x = 256
-softcapped_attention_gradient_dK_dV:
+  tile q = 4
+  tile d = 128
+  tile x_part4 = 4
+softcapped_attention_gradient_dK_dV_parts:
   stream q
+  part q = 4
+  group x
+  tile x = 64
+  tile q = 64
+softcapped_attention_gradient_dK_dV_merge:
+  merge q_part4
   group x
   group d
-  tile x = 64
-  tile d = 64
-  tile q = 128
+  tile x = 4
+  tile d = 32
+  tile q_part4 = 4
 
-softcapped_attention_gradient_p_scaled_2, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 2*d*q + 4*d*q*x/g_q + 2*q*x
-  M = 2*d*g_q + 2*d*s_x + 2*g_q*s_x
-  bound = 2*d*q + 2*q*x + 8*d**2*q*x/M
+softcapped_attention_gradient_m_log_total_parts, in values and axis sizes (g: group, s: chunk,
+    M: memory):
+  H = 2*d*q*x_part4 + 2*d*q*x/g_q + 3*q*x_part4
+  M = 2*d*g_q + 2*d*s_x + 3*g_q
+  bound = 2*d*q*x_part4 + 3*q*x_part4 + 4*d**2*q*x/M + 6*d*q*x/M
   scale = d ** -0.5
   cap = cap
 
-softcapped_attention_gradient_dQ, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = d*q + d*q*x/g_q + d*q*x/g_d
-  M = g_d*g_q + g_d*s_x + g_q*s_x
-  bound = d*q + 2*d*q*x/sqrt(M)
+softcapped_attention_gradient_m_log_total_merge, in values and axis sizes (g: group, s: chunk,
+    M: memory):
+  H = 3*q*x_part4 + 3*q
+  M = 3*g_q*s_x_part4 + 3*g_q
+  bound = 3*q*x_part4 + 3*q
+
+softcapped_attention_gradient_dQ_parts, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 3*d*q*x_part4 + 2*d*q*x/g_q + 3*q*x_part4
+  M = 3*d*g_q + 2*d*s_x + 3*g_q
+  bound = 3*d*q*x_part4 + 3*q*x_part4 + 6*d**2*q*x/M + 6*d*q*x/M
+  scale = d ** -0.5
+  cap = cap
+
+softcapped_attention_gradient_dQ_merge, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = d*q*x_part4 + d*q
+  M = g_d*g_q*s_x_part4 + g_d*g_q
+  bound = d*q*x_part4 + d*q
   scale = cap * (1 / cap) * (d ** -0.5)
 
-softcapped_attention_gradient_dK_dV, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 2*d*x + 2*d*q*x/g_x + 2*d*q*x/g_d
-  M = 2*g_d*g_x + 2*g_d*s_q + 2*g_x*s_q
-  bound = 2*d*x + 4*sqrt(2)*d*q*x/sqrt(M)
+softcapped_attention_gradient_dK_dV_parts, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 4*d*q_part4*x + 2*d*q*x/g_x + 3*q*x/g_x
+  M = 4*d*g_x + 2*d*s_q + 3*s_q
+  bound = 4*d*q_part4*x + 8*d**2*q*x/M + 12*d*q*x/M
+  scale = d ** -0.5
+  cap = cap
+
+softcapped_attention_gradient_dK_dV_merge, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 2*d*q_part4*x + 2*d*x
+  M = 2*g_d*g_x*s_q_part4 + 2*g_d*g_x
+  bound = 2*d*q_part4*x + 2*d*x
   scale = cap * (1 / cap) * (d ** -0.5)
 """
 
@@ -60,12 +109,13 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
-def softcapped_attention_gradient_p_scaled_2(
-    Q, K, V, dO, p, scaled_2, scale, cap, size_q, size_x, size_d, Q_stride_q, Q_stride_d,
-    K_stride_x, K_stride_d, V_stride_x, V_stride_d, dO_stride_q, dO_stride_d, p_stride_q,
-    p_stride_x, scaled_2_stride_q, scaled_2_stride_x, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr,
+def softcapped_attention_gradient_m_log_total_parts(
+    Q, K, dO, V, m_part, z_part, total_part, scale, cap, size_x_part4, size_q, size_x, size_d,
+    Q_stride_q, Q_stride_d, K_stride_x, K_stride_d, dO_stride_q, dO_stride_d, V_stride_x,
+    V_stride_d, m_part_stride_x_part4, m_part_stride_q, z_part_stride_x_part4, z_part_stride_q,
+    total_part_stride_x_part4, total_part_stride_q, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr,
     BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr, EVEN_D: tl.constexpr,
-    STEP_D: tl.constexpr, STEP_X: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -73,19 +123,23 @@ def softcapped_attention_gradient_p_scaled_2(
     size_d = size_d // STEP_D * STEP_D
     Q_stride_q = Q_stride_q // STEP_D * STEP_D
     K_stride_x = K_stride_x // STEP_D * STEP_D
-    V_stride_x = V_stride_x // STEP_D * STEP_D
     dO_stride_q = dO_stride_q // STEP_D * STEP_D
-    size_x = size_x // STEP_X * STEP_X
-    p_stride_q = p_stride_q // STEP_X * STEP_X
-    scaled_2_stride_q = scaled_2_stride_q // STEP_X * STEP_X
+    V_stride_x = V_stride_x // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    q_id = pid
+    q_id = pid % tl.cdiv(size_q, BLOCK_Q)
+    pid = pid // tl.cdiv(size_q, BLOCK_Q)
+    x_part4 = pid
     q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
     q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
     d = tl.arange(0, BLOCK_D).to(INDEX)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+
+    # where its tensors start
+    m_part_base = m_part + x_part4 * m_part_stride_x_part4
+    z_part_base = z_part + x_part4 * z_part_stride_x_part4
+    total_part_base = total_part + x_part4 * total_part_stride_x_part4
 
     # held by the group for the whole stream
     if DESCRIPTORS:
@@ -96,17 +150,23 @@ def softcapped_attention_gradient_p_scaled_2(
             mask=q_in[:, None] & d_in[None, :],
             other=0.0,
         )
-    dO_tile = tl.load(
-        dO + q[:, None] * dO_stride_q + d[None, :] * dO_stride_d,
-        mask=q_in[:, None] & d_in[None, :],
-        other=0.0,
-    )
+    if DESCRIPTORS:
+        dO_tile = dO.load([q_id * BLOCK_Q, 0])
+    else:
+        dO_tile = tl.load(
+            dO + q[:, None] * dO_stride_q + d[None, :] * dO_stride_d,
+            mask=q_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
 
-    # stream x, pass 1 of 2
+    # stream x
     m = tl.full([BLOCK_Q], -3.4028234663852886e+38, tl.float32)
     z = tl.zeros([BLOCK_Q], tl.float32)
-    O = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
-    for x_start in tl.range(0, size_x, BLOCK_X):
+    total = tl.zeros([BLOCK_Q], tl.float32)
+    x_share = tl.cdiv(tl.cdiv(size_x, BLOCK_X), size_x_part4) * BLOCK_X
+    x_first = x_part4 * x_share
+    x_end = tl.minimum(x_first + x_share, size_x)
+    for x_start in tl.range(x_first, x_end, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
         if DESCRIPTORS:
@@ -119,15 +179,13 @@ def softcapped_attention_gradient_p_scaled_2(
             )
         Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         S = Q_K * scale
-        tanh = 2 * tl.sigmoid(2 * (S / cap)) - 1
-        C = cap * tanh
+        C = cap * (2 * tl.sigmoid(2 * (S / cap)) - 1)
         C_in = tl.where(x_in[None, :], C, float('-inf'))
         top = tl.max(C_in, axis=1)
         m_new = tl.maximum(m, top)
         rescale = tl.exp(m - m_new)
-        difference = C_in - m_new[:, None]
-        p_2 = tl.exp(difference)
-        z_2 = tl.sum(p_2, axis=1)
+        p = tl.exp(C_in - m_new[:, None])
+        z_2 = tl.sum(p, axis=1)
         z = z * rescale + z_2
         if DESCRIPTORS:
             V_tile = V.load([x_start, 0])
@@ -137,11 +195,146 @@ def softcapped_attention_gradient_p_scaled_2(
                 mask=x_in[:, None] & d_in[None, :],
                 other=0.0,
             )
-        O = tl.dot(p_2.to(p.dtype.element_ty), V_tile, O * rescale[:, None], input_precision='ieee')
+        dO_V = tl.dot(dO_tile, tl.trans(V_tile), input_precision='ieee')
+        total_2 = tl.sum(dO_V * p, axis=1)
+        total = total * rescale + total_2
         m = m_new
 
-    # stream x, pass 2 of 2
-    for x_start in tl.range(0, size_x, BLOCK_X):
+    # tail
+    tl.store(m_part_base + q * m_part_stride_q, m, mask=q_in)
+    tl.store(z_part_base + q * z_part_stride_q, z, mask=q_in)
+    tl.store(total_part_base + q * total_part_stride_q, total, mask=q_in)
+
+
+@triton.jit
+def softcapped_attention_gradient_m_log_total_merge(
+    m_part, z_part, total_part, m, log, total, size_q, size_x_part4, m_part_stride_x_part4,
+    m_part_stride_q, z_part_stride_x_part4, z_part_stride_q, total_part_stride_x_part4,
+    total_part_stride_q, m_stride_q, log_stride_q, total_stride_q, BLOCK_Q: tl.constexpr,
+    BLOCK_X_PART4: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_X_PART4: tl.constexpr,
+    STEP_Q: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_q = size_q // STEP_Q * STEP_Q
+    m_part_stride_x_part4 = m_part_stride_x_part4 // STEP_Q * STEP_Q
+    z_part_stride_x_part4 = z_part_stride_x_part4 // STEP_Q * STEP_Q
+    total_part_stride_x_part4 = total_part_stride_x_part4 // STEP_Q * STEP_Q
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    q_id = pid
+    q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
+
+    # stream x_part4
+    m_acc = tl.full([BLOCK_Q], -3.4028234663852886e+38, tl.float32)
+    z = tl.zeros([BLOCK_Q], tl.float32)
+    total_acc = tl.zeros([BLOCK_Q], tl.float32)
+    for x_part4_start in tl.range(0, size_x_part4, BLOCK_X_PART4):
+        x_part4 = x_part4_start + tl.arange(0, BLOCK_X_PART4).to(INDEX)
+        x_part4_in = (
+            tl.full([BLOCK_X_PART4], True, tl.int1)
+            if EVEN_X_PART4
+            else (x_part4 < size_x_part4)
+        )
+        m_part_tile = tl.load(
+            m_part + x_part4[:, None] * m_part_stride_x_part4 + q[None, :] * m_part_stride_q,
+            mask=x_part4_in[:, None] & q_in[None, :],
+            other=0.0,
+        )
+        input_in = tl.where(x_part4_in[:, None], m_part_tile, float('-inf'))
+        top = tl.max(input_in, axis=0)
+        m_new = tl.maximum(m_acc, top)
+        rescale = tl.exp(m_acc - m_new)
+        z_part_tile = tl.load(
+            z_part + x_part4[:, None] * z_part_stride_x_part4 + q[None, :] * z_part_stride_q,
+            mask=x_part4_in[:, None] & q_in[None, :],
+            other=0.0,
+        )
+        p = tl.exp(input_in - m_new[None, :])
+        total_2 = tl.sum(z_part_tile * p, axis=0)
+        z = z * rescale + total_2
+        total_part_tile = tl.load(
+            total_part
+            + x_part4[:, None] * total_part_stride_x_part4
+            + q[None, :] * total_part_stride_q,
+            mask=x_part4_in[:, None] & q_in[None, :],
+            other=0.0,
+        )
+        total_3 = tl.sum(total_part_tile * p, axis=0)
+        total_acc = total_acc * rescale + total_3
+        m_acc = m_new
+
+    # tail
+    tl.store(m + q * m_stride_q, m_acc, mask=q_in)
+    chosen = tl.where(z == 0, 1.0, z)
+    tl.store(log + q * log_stride_q, tl.log(chosen), mask=q_in)
+    tl.store(total + q * total_stride_q, total_acc / chosen, mask=q_in)
+
+
+@triton.jit
+def softcapped_attention_gradient_dQ_parts(
+    Q, K, m, log, dO, V, total, z2_part, scale, cap, size_x_part4, size_q, size_x, size_d,
+    Q_stride_q, Q_stride_d, K_stride_x, K_stride_d, m_stride_q, log_stride_q, dO_stride_q,
+    dO_stride_d, V_stride_x, V_stride_d, total_stride_q, z2_part_stride_x_part4, z2_part_stride_q,
+    z2_part_stride_d, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr,
+    EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    Q_stride_q = Q_stride_q // STEP_D * STEP_D
+    K_stride_x = K_stride_x // STEP_D * STEP_D
+    dO_stride_q = dO_stride_q // STEP_D * STEP_D
+    V_stride_x = V_stride_x // STEP_D * STEP_D
+    z2_part_stride_x_part4 = z2_part_stride_x_part4 // STEP_D * STEP_D
+    z2_part_stride_q = z2_part_stride_q // STEP_D * STEP_D
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    q_id = pid % tl.cdiv(size_q, BLOCK_Q)
+    pid = pid // tl.cdiv(size_q, BLOCK_Q)
+    x_part4 = pid
+    q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
+    d = tl.arange(0, BLOCK_D).to(INDEX)
+    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+
+    # where its tensors start
+    z2_part_base = z2_part + x_part4 * z2_part_stride_x_part4
+
+    # held by the group for the whole stream
+    if DESCRIPTORS:
+        Q_tile = Q.load([q_id * BLOCK_Q, 0])
+    else:
+        Q_tile = tl.load(
+            Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
+            mask=q_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
+    m_tile = tl.load(m + q * m_stride_q, mask=q_in, other=0.0)
+    log_tile = tl.load(log + q * log_stride_q, mask=q_in, other=0.0)
+    scaled = log_tile * 1.4426950408889634
+    if DESCRIPTORS:
+        dO_tile = dO.load([q_id * BLOCK_Q, 0])
+    else:
+        dO_tile = tl.load(
+            dO + q[:, None] * dO_stride_q + d[None, :] * dO_stride_d,
+            mask=q_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
+    total_tile = tl.load(total + q * total_stride_q, mask=q_in, other=0.0)
+
+    # stream x
+    z2 = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
+    x_share = tl.cdiv(tl.cdiv(size_x, BLOCK_X), size_x_part4) * BLOCK_X
+    x_first = x_part4 * x_share
+    x_end = tl.minimum(x_first + x_share, size_x)
+    for x_start in tl.range(x_first, x_end, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
         if DESCRIPTORS:
@@ -156,14 +349,10 @@ def softcapped_attention_gradient_p_scaled_2(
         S = Q_K * scale
         tanh = 2 * tl.sigmoid(2 * (S / cap)) - 1
         C = cap * tanh
-        C_in = tl.where(x_in[None, :], C, float('-inf'))
-        difference = C_in - m[:, None]
-        chosen = tl.where(z == 0, 1.0, z)
-        p_3 = tl.exp(difference - tl.log(chosen)[:, None])
-        tl.store(
-            p + q[:, None] * p_stride_q + x[None, :] * p_stride_x,
-            p_3,
-            mask=q_in[:, None] & x_in[None, :],
+        p_in = tl.where(
+            x_in[None, :],
+            tl.exp2((C - m_tile[:, None]) * 1.4426950408889634 - scaled[:, None]),
+            0.0,
         )
         if DESCRIPTORS:
             V_tile = V.load([x_start, 0])
@@ -174,29 +363,35 @@ def softcapped_attention_gradient_p_scaled_2(
                 other=0.0,
             )
         dO_V = tl.dot(dO_tile, tl.trans(V_tile), input_precision='ieee')
-        scaled_in = tl.where(d_in[None, :], dO_tile.to(tl.float32) * (O / chosen[:, None]), 0.0)
-        total = tl.sum(scaled_in, axis=1)
-        tl.store(
-            scaled_2 + q[:, None] * scaled_2_stride_q + x[None, :] * scaled_2_stride_x,
-            p_3 * (dO_V - total[:, None]) * (1.0 - tanh * tanh),
-            mask=q_in[:, None] & x_in[None, :],
+        difference_in = tl.where(x_in[None, :], dO_V - total_tile[:, None], 0.0)
+        z2 = tl.dot(
+            (p_in * difference_in * (1.0 - tanh * tanh)).to(K_tile.dtype),
+            K_tile,
+            z2,
+            input_precision='ieee',
         )
+
+    # tail
+    tl.store(
+        z2_part_base + q[:, None] * z2_part_stride_q + d[None, :] * z2_part_stride_d,
+        z2,
+        mask=q_in[:, None] & d_in[None, :],
+    )
 
 
 @triton.jit
-def softcapped_attention_gradient_dQ(
-    scaled_2, K, dQ, scale, size_q, size_d, size_x, scaled_2_stride_q, scaled_2_stride_x,
-    K_stride_x, K_stride_d, dQ_stride_q, dQ_stride_d, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_X: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, EVEN_X: tl.constexpr,
-    STEP_X: tl.constexpr, STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+def softcapped_attention_gradient_dQ_merge(
+    z2_part, dQ, scale, size_q, size_d, size_x_part4, z2_part_stride_x_part4, z2_part_stride_q,
+    z2_part_stride_d, dQ_stride_q, dQ_stride_d, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_X_PART4: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr,
+    EVEN_X_PART4: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_x = size_x // STEP_X * STEP_X
-    scaled_2_stride_q = scaled_2_stride_q // STEP_X * STEP_X
     size_d = size_d // STEP_D * STEP_D
-    K_stride_x = K_stride_x // STEP_D * STEP_D
+    z2_part_stride_x_part4 = z2_part_stride_x_part4 // STEP_D * STEP_D
+    z2_part_stride_q = z2_part_stride_q // STEP_D * STEP_D
     dQ_stride_q = dQ_stride_q // STEP_D * STEP_D
 
     # this group's place
@@ -204,65 +399,168 @@ def softcapped_attention_gradient_dQ(
     d_id = pid % tl.cdiv(size_d, BLOCK_D)
     pid = pid // tl.cdiv(size_d, BLOCK_D)
     q_id = pid
-    q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
-    q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
-    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
-    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+    q_d_lane = tl.arange(0, BLOCK_Q * BLOCK_D)
+    q = q_id * BLOCK_Q + q_d_lane // BLOCK_D
+    q_in = tl.full([BLOCK_Q * BLOCK_D], True, tl.int1) if EVEN_Q else q < size_q
+    d = d_id * BLOCK_D + q_d_lane % BLOCK_D
+    d_in = tl.full([BLOCK_Q * BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
-    # stream x
-    z2 = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
-    for x_start in tl.range(0, size_x, BLOCK_X):
-        x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
-        x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-        if DESCRIPTORS:
-            scaled_2_tile = scaled_2.load([q_id * BLOCK_Q, x_start])
-        else:
-            scaled_2_tile = tl.load(
-                scaled_2 + q[:, None] * scaled_2_stride_q + x[None, :] * scaled_2_stride_x,
-                mask=q_in[:, None] & x_in[None, :],
-                other=0.0,
-            )
-        if DESCRIPTORS:
-            K_tile = K.load([x_start, d_id * BLOCK_D])
-        else:
-            K_tile = tl.load(
-                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-                mask=x_in[:, None] & d_in[None, :],
-                other=0.0,
-            )
-        z2 = tl.dot(scaled_2_tile, K_tile, z2, input_precision='ieee')
+    # stream x_part4
+    z2 = tl.zeros([BLOCK_Q * BLOCK_D], tl.float32)
+    for x_part4_start in tl.range(0, size_x_part4, BLOCK_X_PART4):
+        x_part4 = x_part4_start + tl.arange(0, BLOCK_X_PART4).to(INDEX)
+        x_part4_in = (
+            tl.full([BLOCK_X_PART4], True, tl.int1)
+            if EVEN_X_PART4
+            else (x_part4 < size_x_part4)
+        )
+        z2_part_tile = tl.load(
+            z2_part
+            + x_part4[:, None] * z2_part_stride_x_part4
+            + q[None, :] * z2_part_stride_q
+            + d[None, :] * z2_part_stride_d,
+            mask=x_part4_in[:, None] & q_in[None, :] & d_in[None, :],
+            other=0.0,
+        )
+        total = tl.sum(z2_part_tile, axis=0)
+        z2 = z2 + total
 
     # tail
-    dQ_tile = scale * z2
-    if DESCRIPTORS:
-        dQ.store([q_id * BLOCK_Q, d_id * BLOCK_D], dQ_tile.to(dQ.dtype))
-    else:
-        tl.store(
-            dQ + q[:, None] * dQ_stride_q + d[None, :] * dQ_stride_d,
-            dQ_tile,
-            mask=q_in[:, None] & d_in[None, :],
-        )
+    tl.store(dQ + q * dQ_stride_q + d * dQ_stride_d, scale * z2, mask=q_in & d_in)
 
 
 @triton.jit
-def softcapped_attention_gradient_dK_dV(
-    scaled_2, Q, dO, p, dK, dV, scale, size_x, size_d, size_q, scaled_2_stride_q, scaled_2_stride_x,
-    Q_stride_q, Q_stride_d, dO_stride_q, dO_stride_d, p_stride_q, p_stride_x, dK_stride_x,
-    dK_stride_d, dV_stride_x, dV_stride_d, BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_Q: tl.constexpr, EVEN_X: tl.constexpr, EVEN_D: tl.constexpr, EVEN_Q: tl.constexpr,
-    STEP_X: tl.constexpr, STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+def softcapped_attention_gradient_dK_dV_parts(
+    Q, K, m, log, dO, V, total, z3_part, dV_part, scale, cap, size_q_part4, size_x, size_q, size_d,
+    Q_stride_q, Q_stride_d, K_stride_x, K_stride_d, m_stride_q, log_stride_q, dO_stride_q,
+    dO_stride_d, V_stride_x, V_stride_d, total_stride_q, z3_part_stride_q_part4, z3_part_stride_x,
+    z3_part_stride_d, dV_part_stride_q_part4, dV_part_stride_d, dV_part_stride_x,
+    BLOCK_X: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_X: tl.constexpr,
+    EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, STEP_X: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_x = size_x // STEP_X * STEP_X
-    scaled_2_stride_q = scaled_2_stride_q // STEP_X * STEP_X
-    p_stride_q = p_stride_q // STEP_X * STEP_X
     size_d = size_d // STEP_D * STEP_D
     Q_stride_q = Q_stride_q // STEP_D * STEP_D
+    K_stride_x = K_stride_x // STEP_D * STEP_D
     dO_stride_q = dO_stride_q // STEP_D * STEP_D
+    V_stride_x = V_stride_x // STEP_D * STEP_D
+    z3_part_stride_q_part4 = z3_part_stride_q_part4 // STEP_D * STEP_D
+    z3_part_stride_x = z3_part_stride_x // STEP_D * STEP_D
+    size_x = size_x // STEP_X * STEP_X
+    dV_part_stride_q_part4 = dV_part_stride_q_part4 // STEP_X * STEP_X
+    dV_part_stride_d = dV_part_stride_d // STEP_X * STEP_X
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    x_id = pid % tl.cdiv(size_x, BLOCK_X)
+    pid = pid // tl.cdiv(size_x, BLOCK_X)
+    q_part4 = pid
+    x = x_id * BLOCK_X + tl.arange(0, BLOCK_X)
+    x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
+    d = tl.arange(0, BLOCK_D).to(INDEX)
+    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+
+    # where its tensors start
+    z3_part_base = z3_part + q_part4 * z3_part_stride_q_part4
+    dV_part_base = dV_part + q_part4 * dV_part_stride_q_part4
+
+    # held by the group for the whole stream
+    if DESCRIPTORS:
+        K_tile = K.load([x_id * BLOCK_X, 0])
+    else:
+        K_tile = tl.load(
+            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+            mask=x_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
+    if DESCRIPTORS:
+        V_tile = V.load([x_id * BLOCK_X, 0])
+    else:
+        V_tile = tl.load(
+            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+            mask=x_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
+
+    # stream q
+    z3 = tl.zeros([BLOCK_X, BLOCK_D], tl.float32)
+    dV = tl.zeros([BLOCK_X, BLOCK_D], tl.float32)
+    q_share = tl.cdiv(tl.cdiv(size_q, BLOCK_Q), size_q_part4) * BLOCK_Q
+    q_first = q_part4 * q_share
+    q_end = tl.minimum(q_first + q_share, size_q)
+    for q_start in tl.range(q_first, q_end, BLOCK_Q):
+        q = q_start + tl.arange(0, BLOCK_Q).to(INDEX)
+        q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
+        if DESCRIPTORS:
+            Q_tile = Q.load([q_start, 0])
+        else:
+            Q_tile = tl.load(
+                Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
+                mask=q_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
+        Q_K = tl.dot(K_tile, tl.trans(Q_tile), input_precision='ieee')
+        S = Q_K * scale
+        tanh = 2 * tl.sigmoid(2 * (S / cap)) - 1
+        C = cap * tanh
+        m_tile = tl.load(m + q * m_stride_q, mask=q_in, other=0.0)
+        log_tile = tl.load(log + q * log_stride_q, mask=q_in, other=0.0)
+        p = tl.exp2(
+            (C - m_tile[None, :]) * 1.4426950408889634 - (log_tile * 1.4426950408889634)[None, :],
+        )
+        if DESCRIPTORS:
+            dO_tile = dO.load([q_start, 0])
+        else:
+            dO_tile = tl.load(
+                dO + q[:, None] * dO_stride_q + d[None, :] * dO_stride_d,
+                mask=q_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
+        dO_V = tl.dot(V_tile, tl.trans(dO_tile), input_precision='ieee')
+        total_tile = tl.load(total + q * total_stride_q, mask=q_in, other=0.0)
+        z3 = tl.dot(
+            (p * (dO_V - total_tile[None, :]) * (1.0 - tanh * tanh)).to(Q_tile.dtype),
+            Q_tile,
+            z3,
+            input_precision='ieee',
+        )
+        dV = tl.dot(p.to(dO_tile.dtype), dO_tile, dV, input_precision='ieee')
+
+    # tail
+    tl.store(
+        z3_part_base + x[:, None] * z3_part_stride_x + d[None, :] * z3_part_stride_d,
+        z3,
+        mask=x_in[:, None] & d_in[None, :],
+    )
+    tl.store(
+        dV_part_base + d[None, :] * dV_part_stride_d + x[:, None] * dV_part_stride_x,
+        dV,
+        mask=d_in[None, :] & x_in[:, None],
+    )
+
+
+@triton.jit
+def softcapped_attention_gradient_dK_dV_merge(
+    z3_part, dV_part, dK, dV, scale, size_x, size_d, size_q_part4, z3_part_stride_q_part4,
+    z3_part_stride_x, z3_part_stride_d, dV_part_stride_q_part4, dV_part_stride_d, dV_part_stride_x,
+    dK_stride_x, dK_stride_d, dV_stride_x, dV_stride_d, BLOCK_X: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_Q_PART4: tl.constexpr, EVEN_X: tl.constexpr, EVEN_D: tl.constexpr,
+    EVEN_Q_PART4: tl.constexpr, STEP_D: tl.constexpr, STEP_X: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    z3_part_stride_q_part4 = z3_part_stride_q_part4 // STEP_D * STEP_D
+    z3_part_stride_x = z3_part_stride_x // STEP_D * STEP_D
     dK_stride_x = dK_stride_x // STEP_D * STEP_D
     dV_stride_x = dV_stride_x // STEP_D * STEP_D
+    size_x = size_x // STEP_X * STEP_X
+    dV_part_stride_q_part4 = dV_part_stride_q_part4 // STEP_X * STEP_X
+    dV_part_stride_d = dV_part_stride_d // STEP_X * STEP_X
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
@@ -274,66 +572,48 @@ def softcapped_attention_gradient_dK_dV(
     d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
-    # stream q
+    # stream q_part4
     z3 = tl.zeros([BLOCK_X, BLOCK_D], tl.float32)
     dV_acc = tl.zeros([BLOCK_X, BLOCK_D], tl.float32)
-    for q_start in tl.range(0, size_q, BLOCK_Q):
-        q = q_start + tl.arange(0, BLOCK_Q).to(INDEX)
-        q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
-        if DESCRIPTORS:
-            scaled_2_tile = scaled_2.load([q_start, x_id * BLOCK_X])
-        else:
-            scaled_2_tile = tl.load(
-                scaled_2 + q[:, None] * scaled_2_stride_q + x[None, :] * scaled_2_stride_x,
-                mask=q_in[:, None] & x_in[None, :],
-                other=0.0,
-            )
-        if DESCRIPTORS:
-            Q_tile = Q.load([q_start, d_id * BLOCK_D])
-        else:
-            Q_tile = tl.load(
-                Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
-                mask=q_in[:, None] & d_in[None, :],
-                other=0.0,
-            )
-        z3 = tl.dot(tl.trans(scaled_2_tile), Q_tile, z3, input_precision='ieee')
-        if DESCRIPTORS:
-            p_tile = p.load([q_start, x_id * BLOCK_X])
-        else:
-            p_tile = tl.load(
-                p + q[:, None] * p_stride_q + x[None, :] * p_stride_x,
-                mask=q_in[:, None] & x_in[None, :],
-                other=0.0,
-            )
-        if DESCRIPTORS:
-            dO_tile = dO.load([q_start, d_id * BLOCK_D])
-        else:
-            dO_tile = tl.load(
-                dO + q[:, None] * dO_stride_q + d[None, :] * dO_stride_d,
-                mask=q_in[:, None] & d_in[None, :],
-                other=0.0,
-            )
-        dV_acc = tl.dot(tl.trans(p_tile), dO_tile, dV_acc, input_precision='ieee')
+    for q_part4_start in tl.range(0, size_q_part4, BLOCK_Q_PART4):
+        q_part4 = q_part4_start + tl.arange(0, BLOCK_Q_PART4).to(INDEX)
+        q_part4_in = (
+            tl.full([BLOCK_Q_PART4], True, tl.int1)
+            if EVEN_Q_PART4
+            else (q_part4 < size_q_part4)
+        )
+        z3_part_tile = tl.load(
+            z3_part
+            + q_part4[:, None, None] * z3_part_stride_q_part4
+            + x[None, :, None] * z3_part_stride_x
+            + d[None, None, :] * z3_part_stride_d,
+            mask=q_part4_in[:, None, None] & x_in[None, :, None] & d_in[None, None, :],
+            other=0.0,
+        )
+        total = tl.sum(z3_part_tile, axis=0)
+        z3 = z3 + total
+        dV_part_tile = tl.load(
+            dV_part
+            + q_part4[:, None, None] * dV_part_stride_q_part4
+            + d[None, None, :] * dV_part_stride_d
+            + x[None, :, None] * dV_part_stride_x,
+            mask=q_part4_in[:, None, None] & d_in[None, None, :] & x_in[None, :, None],
+            other=0.0,
+        )
+        total_2 = tl.sum(dV_part_tile, axis=0)
+        dV_acc = dV_acc + total_2
 
     # tail
-    dK_tile = scale * z3
-    if DESCRIPTORS:
-        dK.store([x_id * BLOCK_X, d_id * BLOCK_D], dK_tile.to(dK.dtype))
-    else:
-        tl.store(
-            dK + x[:, None] * dK_stride_x + d[None, :] * dK_stride_d,
-            dK_tile,
-            mask=x_in[:, None] & d_in[None, :],
-        )
-    dV_tile = dV_acc
-    if DESCRIPTORS:
-        dV.store([x_id * BLOCK_X, d_id * BLOCK_D], dV_tile.to(dV.dtype))
-    else:
-        tl.store(
-            dV + x[:, None] * dV_stride_x + d[None, :] * dV_stride_d,
-            dV_tile,
-            mask=x_in[:, None] & d_in[None, :],
-        )
+    tl.store(
+        dK + x[:, None] * dK_stride_x + d[None, :] * dK_stride_d,
+        scale * z3,
+        mask=x_in[:, None] & d_in[None, :],
+    )
+    tl.store(
+        dV + x[:, None] * dV_stride_x + d[None, :] * dV_stride_d,
+        dV_acc,
+        mask=x_in[:, None] & d_in[None, :],
+    )
 
 
 def _reach(sizes, strides, tiles):
@@ -374,85 +654,164 @@ def run(Q, K, V, dO, *, cap=30.0):
         raise ValueError(f"dO is {tuple(dO.shape)}, not {(q, d)}")
     if d > 128:
         raise ValueError(f"tiles hold up to 128 of d, not {d}")
-    p = torch.empty((q, x), dtype=torch.bfloat16, device=Q.device)
-    scaled_2 = torch.empty((q, x), dtype=torch.bfloat16, device=Q.device)
+    m_m_part = torch.empty((4, q), dtype=torch.float32, device=Q.device)
+    m_z_part = torch.empty((4, q), dtype=torch.float32, device=Q.device)
+    m_total_part = torch.empty((4, q), dtype=torch.float32, device=Q.device)
+    m = torch.empty((q,), dtype=torch.float32, device=Q.device)
+    log = torch.empty((q,), dtype=torch.float32, device=Q.device)
+    total = torch.empty((q,), dtype=torch.float32, device=Q.device)
+    dQ_z2_part = torch.empty((4, q, d), dtype=torch.float32, device=Q.device)
     dQ = torch.empty((q, d), dtype=torch.bfloat16, device=Q.device)
+    dK_z3_part = torch.empty((4, x, d), dtype=torch.float32, device=Q.device)
+    dK_dV_part = torch.empty((4, d, x), dtype=torch.float32, device=Q.device)
     dK = torch.empty((x, d), dtype=torch.bfloat16, device=Q.device)
     dV = torch.empty((x, d), dtype=torch.bfloat16, device=Q.device)
 
     WIDE = max(
-        _reach((q, d), Q.stride(), (16, 128)),
+        _reach((q, d), Q.stride(), (64, 128)),
         _reach((x, d), K.stride(), (256, 128)),
+        _reach((q, d), dO.stride(), (64, 128)),
         _reach((x, d), V.stride(), (256, 128)),
-        _reach((q, d), dO.stride(), (16, 128)),
-        _reach((q, x), p.stride(), (16, 256)),
-        _reach((q, x), scaled_2.stride(), (16, 256)),
+        _reach((4, q), m_m_part.stride(), (1, 64)),
+        _reach((4, q), m_z_part.stride(), (1, 64)),
+        _reach((4, q), m_total_part.stride(), (1, 64)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(Q, K, V)
-    GRID = (triton.cdiv(q, 16),)
-    softcapped_attention_gradient_p_scaled_2[GRID](
-        TensorDescriptor.from_tensor(Q, [16, 128]) if DESCRIPTORS else Q,
+    DESCRIPTORS = not WIDE and _described(Q, K, dO, V)
+    GRID = (4 * triton.cdiv(q, 64),)
+    softcapped_attention_gradient_m_log_total_parts[GRID](
+        TensorDescriptor.from_tensor(Q, [64, 128]) if DESCRIPTORS else Q,
         TensorDescriptor.from_tensor(K, [256, 128]) if DESCRIPTORS else K,
-        TensorDescriptor.from_tensor(V, [256, 128]) if DESCRIPTORS else V, dO, p, scaled_2,
+        TensorDescriptor.from_tensor(dO, [64, 128]) if DESCRIPTORS else dO,
+        TensorDescriptor.from_tensor(V, [256, 128]) if DESCRIPTORS else V, m_m_part, m_z_part,
+        m_total_part,
         d ** -0.5, float(cap),
-        q, x, d,
-        *Q.stride(), *K.stride(), *V.stride(), *dO.stride(), *p.stride(), *scaled_2.stride(),
-        BLOCK_Q=16, BLOCK_X=256, BLOCK_D=128,
-        EVEN_Q=q % 16 == 0, EVEN_X=x % 256 == 0, EVEN_D=d == 128,
-        STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), dO.stride()),
-        STEP_X=_step(x, p.stride(), scaled_2.stride()),
+        4, q, x, d,
+        *Q.stride(), *K.stride(), *dO.stride(), *V.stride(), *m_m_part.stride(),
+        *m_z_part.stride(), *m_total_part.stride(),
+        BLOCK_Q=64, BLOCK_X=256, BLOCK_D=128,
+        EVEN_Q=q % 64 == 0, EVEN_X=x % 256 == 0, EVEN_D=d == 128,
+        STEP_D=_step(d, Q.stride(), K.stride(), dO.stride(), V.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
         num_warps=4, num_stages=1,
     )
 
     WIDE = max(
-        _reach((q, x), scaled_2.stride(), (64, 256)),
-        _reach((x, d), K.stride(), (256, 64)),
-        _reach((q, d), dQ.stride(), (64, 64)),
+        _reach((4, q), m_m_part.stride(), (4, 16)),
+        _reach((4, q), m_z_part.stride(), (4, 16)),
+        _reach((4, q), m_total_part.stride(), (4, 16)),
+        _reach((q,), m.stride(), (16,)),
+        _reach((q,), log.stride(), (16,)),
+        _reach((q,), total.stride(), (16,)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(scaled_2, K, dQ)
-    GRID = (triton.cdiv(q, 64) * triton.cdiv(d, 64),)
-    softcapped_attention_gradient_dQ[GRID](
-        TensorDescriptor.from_tensor(scaled_2, [64, 256]) if DESCRIPTORS else scaled_2,
-        TensorDescriptor.from_tensor(K, [256, 64]) if DESCRIPTORS else K,
-        TensorDescriptor.from_tensor(dQ, [64, 64]) if DESCRIPTORS else dQ,
-        cap * (1.0 / cap) * d ** -0.5,
-        q, d, x,
-        *scaled_2.stride(), *K.stride(), *dQ.stride(),
-        BLOCK_Q=64, BLOCK_D=64, BLOCK_X=256,
-        EVEN_Q=q % 64 == 0, EVEN_D=d % 64 == 0, EVEN_X=x % 256 == 0,
-        STEP_X=_step(x, scaled_2.stride()), STEP_D=_step(d, K.stride(), dQ.stride()),
-        DESCRIPTORS=DESCRIPTORS,
+    GRID = (triton.cdiv(q, 16),)
+    softcapped_attention_gradient_m_log_total_merge[GRID](
+        m_m_part, m_z_part, m_total_part, m, log, total,
+        q, 4,
+        *m_m_part.stride(), *m_z_part.stride(), *m_total_part.stride(), *m.stride(), *log.stride(),
+        *total.stride(),
+        BLOCK_Q=16, BLOCK_X_PART4=4,
+        EVEN_Q=q % 16 == 0, EVEN_X_PART4=True,
+        STEP_Q=_step(q, m_m_part.stride(), m_z_part.stride(), m_total_part.stride(),
+        m.stride(), log.stride(), total.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((q, x), scaled_2.stride(), (128, 64)),
-        _reach((q, d), Q.stride(), (128, 64)),
-        _reach((q, d), dO.stride(), (128, 64)),
-        _reach((q, x), p.stride(), (128, 64)),
-        _reach((x, d), dK.stride(), (64, 64)),
-        _reach((x, d), dV.stride(), (64, 64)),
+        _reach((q, d), Q.stride(), (64, 128)),
+        _reach((x, d), K.stride(), (64, 128)),
+        _reach((q,), m.stride(), (64,)),
+        _reach((q,), log.stride(), (64,)),
+        _reach((q, d), dO.stride(), (64, 128)),
+        _reach((x, d), V.stride(), (64, 128)),
+        _reach((q,), total.stride(), (64,)),
+        _reach((4, q, d), dQ_z2_part.stride(), (1, 64, 128)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(scaled_2, Q, dO, p, dK, dV)
-    GRID = (triton.cdiv(x, 64) * triton.cdiv(d, 64),)
-    softcapped_attention_gradient_dK_dV[GRID](
-        TensorDescriptor.from_tensor(scaled_2, [128, 64]) if DESCRIPTORS else scaled_2,
-        TensorDescriptor.from_tensor(Q, [128, 64]) if DESCRIPTORS else Q,
-        TensorDescriptor.from_tensor(dO, [128, 64]) if DESCRIPTORS else dO,
-        TensorDescriptor.from_tensor(p, [128, 64]) if DESCRIPTORS else p,
-        TensorDescriptor.from_tensor(dK, [64, 64]) if DESCRIPTORS else dK,
-        TensorDescriptor.from_tensor(dV, [64, 64]) if DESCRIPTORS else dV,
-        cap * (1.0 / cap) * d ** -0.5,
-        x, d, q,
-        *scaled_2.stride(), *Q.stride(), *dO.stride(), *p.stride(), *dK.stride(), *dV.stride(),
-        BLOCK_X=64, BLOCK_D=64, BLOCK_Q=128,
-        EVEN_X=x % 64 == 0, EVEN_D=d % 64 == 0, EVEN_Q=q % 128 == 0,
-        STEP_X=_step(x, scaled_2.stride(), p.stride()),
-        STEP_D=_step(d, Q.stride(), dO.stride(), dK.stride(), dV.stride()),
+    DESCRIPTORS = not WIDE and _described(Q, K, dO, V)
+    GRID = (4 * triton.cdiv(q, 64),)
+    softcapped_attention_gradient_dQ_parts[GRID](
+        TensorDescriptor.from_tensor(Q, [64, 128]) if DESCRIPTORS else Q,
+        TensorDescriptor.from_tensor(K, [64, 128]) if DESCRIPTORS else K, m, log,
+        TensorDescriptor.from_tensor(dO, [64, 128]) if DESCRIPTORS else dO,
+        TensorDescriptor.from_tensor(V, [64, 128]) if DESCRIPTORS else V, total, dQ_z2_part,
+        d ** -0.5, float(cap),
+        4, q, x, d,
+        *Q.stride(), *K.stride(), *m.stride(), *log.stride(), *dO.stride(), *V.stride(),
+        *total.stride(), *dQ_z2_part.stride(),
+        BLOCK_Q=64, BLOCK_X=64, BLOCK_D=128,
+        EVEN_Q=q % 64 == 0, EVEN_X=x % 64 == 0, EVEN_D=d == 128,
+        STEP_D=_step(d, Q.stride(), K.stride(), dO.stride(), V.stride(), dQ_z2_part.stride()),
         DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=2,
+    )
+
+    WIDE = max(
+        _reach((4, q, d), dQ_z2_part.stride(), (4, 4, 128)),
+        _reach((q, d), dQ.stride(), (4, 128)),
+    ) >= 2**31
+    GRID = (triton.cdiv(q, 4) * triton.cdiv(d, 128),)
+    softcapped_attention_gradient_dQ_merge[GRID](
+        dQ_z2_part, dQ,
+        cap * (1.0 / cap) * d ** -0.5,
+        q, d, 4,
+        *dQ_z2_part.stride(), *dQ.stride(),
+        BLOCK_Q=4, BLOCK_D=128, BLOCK_X_PART4=4,
+        EVEN_Q=q % 4 == 0, EVEN_D=d % 128 == 0, EVEN_X_PART4=True,
+        STEP_D=_step(d, dQ_z2_part.stride(), dQ.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((q, d), Q.stride(), (64, 128)),
+        _reach((x, d), K.stride(), (64, 128)),
+        _reach((q,), m.stride(), (64,)),
+        _reach((q,), log.stride(), (64,)),
+        _reach((q, d), dO.stride(), (64, 128)),
+        _reach((x, d), V.stride(), (64, 128)),
+        _reach((q,), total.stride(), (64,)),
+        _reach((4, x, d), dK_z3_part.stride(), (1, 64, 128)),
+        _reach((4, d, x), dK_dV_part.stride(), (1, 128, 64)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(Q, K, dO, V)
+    GRID = (4 * triton.cdiv(x, 64),)
+    softcapped_attention_gradient_dK_dV_parts[GRID](
+        TensorDescriptor.from_tensor(Q, [64, 128]) if DESCRIPTORS else Q,
+        TensorDescriptor.from_tensor(K, [64, 128]) if DESCRIPTORS else K, m, log,
+        TensorDescriptor.from_tensor(dO, [64, 128]) if DESCRIPTORS else dO,
+        TensorDescriptor.from_tensor(V, [64, 128]) if DESCRIPTORS else V, total, dK_z3_part,
+        dK_dV_part,
+        d ** -0.5, float(cap),
+        4, x, q, d,
+        *Q.stride(), *K.stride(), *m.stride(), *log.stride(), *dO.stride(), *V.stride(),
+        *total.stride(), *dK_z3_part.stride(), *dK_dV_part.stride(),
+        BLOCK_X=64, BLOCK_Q=64, BLOCK_D=128,
+        EVEN_X=x % 64 == 0, EVEN_Q=q % 64 == 0, EVEN_D=d == 128,
+        STEP_D=_step(d, Q.stride(), K.stride(), dO.stride(), V.stride(), dK_z3_part.stride()),
+        STEP_X=_step(x, dK_dV_part.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=2,
+    )
+
+    WIDE = max(
+        _reach((4, x, d), dK_z3_part.stride(), (4, 4, 32)),
+        _reach((4, d, x), dK_dV_part.stride(), (4, 32, 4)),
+        _reach((x, d), dK.stride(), (4, 32)),
+        _reach((x, d), dV.stride(), (4, 32)),
+    ) >= 2**31
+    GRID = (triton.cdiv(x, 4) * triton.cdiv(d, 32),)
+    softcapped_attention_gradient_dK_dV_merge[GRID](
+        dK_z3_part, dK_dV_part, dK, dV,
+        cap * (1.0 / cap) * d ** -0.5,
+        x, d, 4,
+        *dK_z3_part.stride(), *dK_dV_part.stride(), *dK.stride(), *dV.stride(),
+        BLOCK_X=4, BLOCK_D=32, BLOCK_Q_PART4=4,
+        EVEN_X=x % 4 == 0, EVEN_D=d % 32 == 0, EVEN_Q_PART4=True,
+        STEP_D=_step(d, dK_z3_part.stride(), dK.stride(), dV.stride()),
+        STEP_X=_step(x, dK_dV_part.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )

@@ -8,61 +8,33 @@ spherical_attention_gradient:
       and in the most parts
   bound the search: after the work of 9,500 settings, no other orders, points or terms were
       tried
-  bound the search: after the work of 10,714 settings, no other orders, points or terms were
-      tried
-  refactor sum: sum(sum(dO * V, over d) * ((S / norm) / norm), over x) = sum(dO * sum(V * ((S /
-      norm) / norm), over x), over d)
-  materialise S [q x]
-  materialise ratio_2 [q x]
+  materialise norm [q] in fp32
   materialise shifted [q x]
-spherical_attention_gradient_dO_V:
-  stream d
-  group q
-  group x
-  tile q = 64
-  tile x = 128
-  tile d = 64
-spherical_attention_gradient_ratio_2_shifted:
+spherical_attention_gradient_norm_shifted_dQ:
   stream x = 2
-  separate sum: V * (ratio_2 / norm) = [V * S] * [1 / (norm * norm)]; deferred norm
+  separate total2: dO_V * ((S / sqrt(total)) / sqrt(total)) = [dO_V * S] * [1 / (sqrt(total) *
+      sqrt(total))]; deferred sqrt(total)
+  separate dQ: shifted * K = [dO_V * K] * [1 / sqrt(total)] + [S * K] * [-2 * total2 * (0.5 /
+      sqrt(total))]; deferred 1 / sqrt(total), total2 * (0.5 / sqrt(total))
   group q
   tile q = 64
   tile x = 128
-spherical_attention_gradient_dQ:
-  stream x
-  group q
-  group d
-  tile q = 64
-  tile d = 64
-  tile x = 256
 spherical_attention_gradient_dK_dV:
   stream q
   group x
-  group d
   tile x = 64
-  tile d = 64
   tile q = 128
 
-spherical_attention_gradient_dO_V, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = d*q*x/g_x + d*q*x/g_q + q*x
-  M = g_q*g_x + g_q*s_d + g_x*s_d
-  bound = q*x + 2*d*q*x/sqrt(M)
-
-spherical_attention_gradient_ratio_2_shifted, in values and axis sizes (g: group, s: chunk, M:
+spherical_attention_gradient_norm_shifted_dQ, in values and axis sizes (g: group, s: chunk, M:
     memory):
-  H = d*q + 2*d*q*x/g_q + 4*q*x
-  M = d*g_q + d*s_x + 3*g_q*s_x
-  bound = d*q + 4*q*x + 2*d**2*q*x/M
-
-spherical_attention_gradient_dQ, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = d*q + d*q*x/g_q + d*q*x/g_d
-  M = g_d*g_q + g_d*s_x + g_q*s_x
-  bound = d*q + 2*d*q*x/sqrt(M)
+  H = 3*d*q + 4*d*q*x/g_q + q*x + q
+  M = 3*d*g_q + 2*d*s_x + g_q*s_x + g_q
+  bound = 3*d*q + q*x + q + 12*d**2*q*x/M + 4*d*q*x/M
 
 spherical_attention_gradient_dK_dV, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 2*d*x + 2*d*q*x/g_x + 2*d*q*x/g_d
-  M = 2*g_d*g_x + 2*g_d*s_q + 2*g_x*s_q
-  bound = 2*d*x + 4*sqrt(2)*d*q*x/sqrt(M)
+  H = 3*d*x + 2*d*q*x/g_x + q*x + q*x/g_x
+  M = 3*d*g_x + 2*d*s_q + g_x*s_q + s_q
+  bound = 3*d*x + q*x + 6*d**2*q*x/M + 3*d*q*x/M
 """
 
 import math
@@ -74,9 +46,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
-def spherical_attention_gradient_dO_V(
-    dO, V, dO_V, size_q, size_x, size_d, dO_stride_q, dO_stride_d, V_stride_x, V_stride_d,
-    dO_V_stride_q, dO_V_stride_x, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr,
+def spherical_attention_gradient_norm_shifted_dQ(
+    Q, K, dO, V, norm, shifted, dQ, size_q, size_x, size_d, Q_stride_q, Q_stride_d, K_stride_x,
+    K_stride_d, dO_stride_q, dO_stride_d, V_stride_x, V_stride_d, norm_stride_q, shifted_stride_q,
+    shifted_stride_x, dQ_stride_q, dQ_stride_d, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr,
     BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr, EVEN_D: tl.constexpr,
     STEP_D: tl.constexpr, STEP_X: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
@@ -84,78 +57,13 @@ def spherical_attention_gradient_dO_V(
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_d = size_d // STEP_D * STEP_D
+    Q_stride_q = Q_stride_q // STEP_D * STEP_D
+    K_stride_x = K_stride_x // STEP_D * STEP_D
     dO_stride_q = dO_stride_q // STEP_D * STEP_D
     V_stride_x = V_stride_x // STEP_D * STEP_D
+    dQ_stride_q = dQ_stride_q // STEP_D * STEP_D
     size_x = size_x // STEP_X * STEP_X
-    dO_V_stride_q = dO_V_stride_q // STEP_X * STEP_X
-
-    # the groups of this program instance
-    groups = tl.cdiv(size_q, BLOCK_Q) * tl.cdiv(size_x, BLOCK_X)
-    for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
-
-        # this group's place
-        pid = tl.cast(group, INDEX)
-        x_id = pid % tl.cdiv(size_x, BLOCK_X)
-        pid = pid // tl.cdiv(size_x, BLOCK_X)
-        q_id = pid
-        q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
-        q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
-        x = x_id * BLOCK_X + tl.arange(0, BLOCK_X)
-        x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-
-        # stream d
-        dO_V_acc = tl.zeros([BLOCK_Q, BLOCK_X], tl.float32)
-        for d_start in tl.range(0, size_d, BLOCK_D):
-            d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
-            d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-            if DESCRIPTORS:
-                dO_tile = dO.load([q_id * BLOCK_Q, d_start])
-            else:
-                dO_tile = tl.load(
-                    dO + q[:, None] * dO_stride_q + d[None, :] * dO_stride_d,
-                    mask=q_in[:, None] & d_in[None, :],
-                    other=0.0,
-                )
-            if DESCRIPTORS:
-                V_tile = V.load([x_id * BLOCK_X, d_start])
-            else:
-                V_tile = tl.load(
-                    V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-                    mask=x_in[:, None] & d_in[None, :],
-                    other=0.0,
-                )
-            dO_V_acc = tl.dot(dO_tile, tl.trans(V_tile), dO_V_acc, input_precision='ieee')
-
-        # tail
-        dO_V_tile = dO_V_acc
-        if DESCRIPTORS:
-            dO_V.store([q_id * BLOCK_Q, x_id * BLOCK_X], dO_V_tile.to(dO_V.dtype))
-        else:
-            tl.store(
-                dO_V + q[:, None] * dO_V_stride_q + x[None, :] * dO_V_stride_x,
-                dO_V_tile,
-                mask=q_in[:, None] & x_in[None, :],
-            )
-
-
-@triton.jit
-def spherical_attention_gradient_ratio_2_shifted(
-    S, V, dO, ratio_2, shifted, size_q, size_x, size_d, S_stride_q, S_stride_x, V_stride_x,
-    V_stride_d, dO_stride_q, dO_stride_d, ratio_2_stride_q, ratio_2_stride_x, shifted_stride_q,
-    shifted_stride_x, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr,
-    EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr, EVEN_D: tl.constexpr, STEP_X: tl.constexpr,
-    STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_x = size_x // STEP_X * STEP_X
-    S_stride_q = S_stride_q // STEP_X * STEP_X
-    ratio_2_stride_q = ratio_2_stride_q // STEP_X * STEP_X
     shifted_stride_q = shifted_stride_q // STEP_X * STEP_X
-    size_d = size_d // STEP_D * STEP_D
-    V_stride_x = V_stride_x // STEP_D * STEP_D
-    dO_stride_q = dO_stride_q // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
@@ -166,24 +74,41 @@ def spherical_attention_gradient_ratio_2_shifted(
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # held by the group for the whole stream
-    dO_tile = tl.load(
-        dO + q[:, None] * dO_stride_q + d[None, :] * dO_stride_d,
-        mask=q_in[:, None] & d_in[None, :],
-        other=0.0,
-    )
+    if DESCRIPTORS:
+        Q_tile = Q.load([q_id * BLOCK_Q, 0])
+    else:
+        Q_tile = tl.load(
+            Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
+            mask=q_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
+    if DESCRIPTORS:
+        dO_tile = dO.load([q_id * BLOCK_Q, 0])
+    else:
+        dO_tile = tl.load(
+            dO + q[:, None] * dO_stride_q + d[None, :] * dO_stride_d,
+            mask=q_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
 
     # stream x, pass 1 of 2
     total = tl.zeros([BLOCK_Q], tl.float32)
-    sum = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
+    total2 = tl.zeros([BLOCK_Q], tl.float32)
+    dQ_acc = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
+    dQ2 = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-        S_tile = tl.load(
-            S + q[:, None] * S_stride_q + x[None, :] * S_stride_x,
-            mask=q_in[:, None] & x_in[None, :],
-            other=0.0,
-        )
-        total_2 = tl.sum(S_tile.to(tl.float32) * S_tile.to(tl.float32), axis=1)
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
+        S = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        total_2 = tl.sum(S * S, axis=1)
         total = total + total_2
         if DESCRIPTORS:
             V_tile = V.load([x_start, 0])
@@ -193,26 +118,16 @@ def spherical_attention_gradient_ratio_2_shifted(
                 mask=x_in[:, None] & d_in[None, :],
                 other=0.0,
             )
-        sum = tl.dot(S_tile, V_tile, sum, input_precision='ieee')
-
-        # products are done here: their tiles are read for something else, too
-        sum = sum.to(tl.int32, bitcast=True).to(tl.float32, bitcast=True)
+        dO_V = tl.dot(dO_tile, tl.trans(V_tile), input_precision='ieee')
+        total_3 = tl.sum(dO_V * S, axis=1)
+        total2 = total2 + total_3
+        dQ_acc = tl.dot(dO_V.to(shifted.dtype.element_ty), K_tile, dQ_acc, input_precision='ieee')
+        dQ2 = tl.dot(S.to(shifted.dtype.element_ty), K_tile, dQ2, input_precision='ieee')
 
     # stream x, pass 2 of 2
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-        S_tile = tl.load(
-            S + q[:, None] * S_stride_q + x[None, :] * S_stride_x,
-            mask=q_in[:, None] & x_in[None, :],
-            other=0.0,
-        )
-        sqrt = tl.sqrt_rn(total)
-        tl.store(
-            ratio_2 + q[:, None] * ratio_2_stride_q + x[None, :] * ratio_2_stride_x,
-            S_tile.to(tl.float32) / sqrt[:, None],
-            mask=q_in[:, None] & x_in[None, :],
-        )
         if DESCRIPTORS:
             V_tile = V.load([x_start, 0])
         else:
@@ -222,73 +137,32 @@ def spherical_attention_gradient_ratio_2_shifted(
                 other=0.0,
             )
         dO_V = tl.dot(dO_tile, tl.trans(V_tile), input_precision='ieee')
-        scaled_in = tl.where(
-            d_in[None, :],
-            dO_tile.to(tl.float32) * (sum / sqrt[:, None] / sqrt[:, None]),
-            0.0,
-        )
-        total_3 = tl.sum(scaled_in, axis=1)
-        tl.store(
-            shifted + q[:, None] * shifted_stride_q + x[None, :] * shifted_stride_x,
-            dO_V * (1.0 / sqrt)[:, None]
-            + 2.0 * ((total_3 * (0.5 / sqrt))[:, None] * S_tile.to(tl.float32) * -1.0),
-            mask=q_in[:, None] & x_in[None, :],
-        )
-
-
-@triton.jit
-def spherical_attention_gradient_dQ(
-    shifted, K, dQ, size_q, size_d, size_x, shifted_stride_q, shifted_stride_x, K_stride_x,
-    K_stride_d, dQ_stride_q, dQ_stride_d, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_X: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, EVEN_X: tl.constexpr,
-    STEP_X: tl.constexpr, STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_x = size_x // STEP_X * STEP_X
-    shifted_stride_q = shifted_stride_q // STEP_X * STEP_X
-    size_d = size_d // STEP_D * STEP_D
-    K_stride_x = K_stride_x // STEP_D * STEP_D
-    dQ_stride_q = dQ_stride_q // STEP_D * STEP_D
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    d_id = pid % tl.cdiv(size_d, BLOCK_D)
-    pid = pid // tl.cdiv(size_d, BLOCK_D)
-    q_id = pid
-    q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
-    q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
-    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
-    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-
-    # stream x
-    dQ_acc = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
-    for x_start in tl.range(0, size_x, BLOCK_X):
-        x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
-        x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
+        sqrt = tl.sqrt_rn(total)
+        ratio = 1.0 / sqrt
+        scaled = total2 / sqrt / sqrt * (0.5 / sqrt)
         if DESCRIPTORS:
-            shifted_tile = shifted.load([q_id * BLOCK_Q, x_start])
-        else:
-            shifted_tile = tl.load(
-                shifted + q[:, None] * shifted_stride_q + x[None, :] * shifted_stride_x,
-                mask=q_in[:, None] & x_in[None, :],
-                other=0.0,
-            )
-        if DESCRIPTORS:
-            K_tile = K.load([x_start, d_id * BLOCK_D])
+            K_tile = K.load([x_start, 0])
         else:
             K_tile = tl.load(
                 K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
                 mask=x_in[:, None] & d_in[None, :],
                 other=0.0,
             )
-        dQ_acc = tl.dot(shifted_tile, K_tile, dQ_acc, input_precision='ieee')
+        S = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        tl.store(
+            shifted + q[:, None] * shifted_stride_q + x[None, :] * shifted_stride_x,
+            dO_V * ratio[:, None] + 2.0 * (scaled[:, None] * S * -1.0),
+            mask=q_in[:, None] & x_in[None, :],
+        )
 
     # tail
-    dQ_tile = dQ_acc
+    sqrt = tl.sqrt_rn(total)
+    tl.store(norm + q * norm_stride_q, sqrt, mask=q_in)
+    ratio = 1.0 / sqrt
+    scaled = total2 / sqrt / sqrt * (0.5 / sqrt)
+    dQ_tile = ratio[:, None] * dQ_acc + (-2 * scaled)[:, None] * dQ2
     if DESCRIPTORS:
-        dQ.store([q_id * BLOCK_Q, d_id * BLOCK_D], dQ_tile.to(dQ.dtype))
+        dQ.store([q_id * BLOCK_Q, 0], dQ_tile.to(dQ.dtype))
     else:
         tl.store(
             dQ + q[:, None] * dQ_stride_q + d[None, :] * dQ_stride_d,
@@ -299,11 +173,11 @@ def spherical_attention_gradient_dQ(
 
 @triton.jit
 def spherical_attention_gradient_dK_dV(
-    shifted, Q, dO, ratio_3, dK, dV, size_x, size_d, size_q, shifted_stride_q, shifted_stride_x,
-    Q_stride_q, Q_stride_d, dO_stride_q, dO_stride_d, ratio_3_stride_q, ratio_3_stride_x,
+    shifted, Q, dO, K, norm, dK, dV, size_x, size_q, size_d, shifted_stride_q, shifted_stride_x,
+    Q_stride_q, Q_stride_d, dO_stride_q, dO_stride_d, K_stride_x, K_stride_d, norm_stride_q,
     dK_stride_x, dK_stride_d, dV_stride_x, dV_stride_d, BLOCK_X: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_Q: tl.constexpr, EVEN_X: tl.constexpr, EVEN_D: tl.constexpr,
-    EVEN_Q: tl.constexpr, STEP_X: tl.constexpr, STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_X: tl.constexpr, EVEN_Q: tl.constexpr,
+    EVEN_D: tl.constexpr, STEP_X: tl.constexpr, STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
     WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
@@ -311,22 +185,30 @@ def spherical_attention_gradient_dK_dV(
     # lengths and strides of rows, as multiples that the compiler sees
     size_x = size_x // STEP_X * STEP_X
     shifted_stride_q = shifted_stride_q // STEP_X * STEP_X
-    ratio_3_stride_q = ratio_3_stride_q // STEP_X * STEP_X
     size_d = size_d // STEP_D * STEP_D
     Q_stride_q = Q_stride_q // STEP_D * STEP_D
     dO_stride_q = dO_stride_q // STEP_D * STEP_D
+    K_stride_x = K_stride_x // STEP_D * STEP_D
     dK_stride_x = dK_stride_x // STEP_D * STEP_D
     dV_stride_x = dV_stride_x // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    d_id = pid % tl.cdiv(size_d, BLOCK_D)
-    pid = pid // tl.cdiv(size_d, BLOCK_D)
     x_id = pid
     x = x_id * BLOCK_X + tl.arange(0, BLOCK_X)
     x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
+    d = tl.arange(0, BLOCK_D).to(INDEX)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+
+    # held by the group for the whole stream
+    if DESCRIPTORS:
+        K_tile = K.load([x_id * BLOCK_X, 0])
+    else:
+        K_tile = tl.load(
+            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+            mask=x_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
 
     # stream q
     dK_acc = tl.zeros([BLOCK_X, BLOCK_D], tl.float32)
@@ -343,7 +225,7 @@ def spherical_attention_gradient_dK_dV(
                 other=0.0,
             )
         if DESCRIPTORS:
-            Q_tile = Q.load([q_start, d_id * BLOCK_D])
+            Q_tile = Q.load([q_start, 0])
         else:
             Q_tile = tl.load(
                 Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
@@ -351,28 +233,30 @@ def spherical_attention_gradient_dK_dV(
                 other=0.0,
             )
         dK_acc = tl.dot(tl.trans(shifted_tile), Q_tile, dK_acc, input_precision='ieee')
+        S = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        norm_tile = tl.load(norm + q * norm_stride_q, mask=q_in, other=0.0)
+        ratio_in = tl.where(q_in[:, None], S / norm_tile[:, None], 0.0)
         if DESCRIPTORS:
-            ratio_3_tile = ratio_3.load([q_start, x_id * BLOCK_X])
-        else:
-            ratio_3_tile = tl.load(
-                ratio_3 + q[:, None] * ratio_3_stride_q + x[None, :] * ratio_3_stride_x,
-                mask=q_in[:, None] & x_in[None, :],
-                other=0.0,
-            )
-        if DESCRIPTORS:
-            dO_tile = dO.load([q_start, d_id * BLOCK_D])
+            dO_tile = dO.load([q_start, 0])
         else:
             dO_tile = tl.load(
                 dO + q[:, None] * dO_stride_q + d[None, :] * dO_stride_d,
                 mask=q_in[:, None] & d_in[None, :],
                 other=0.0,
             )
-        dV_acc = tl.dot(tl.trans(ratio_3_tile), dO_tile, dV_acc, input_precision='ieee')
+        dV_acc = tl.trans(
+            tl.dot(
+                tl.trans(dO_tile),
+                ratio_in.to(dO_tile.dtype),
+                tl.trans(dV_acc),
+                input_precision='ieee',
+            ),
+        )
 
     # tail
     dK_tile = dK_acc
     if DESCRIPTORS:
-        dK.store([x_id * BLOCK_X, d_id * BLOCK_D], dK_tile.to(dK.dtype))
+        dK.store([x_id * BLOCK_X, 0], dK_tile.to(dK.dtype))
     else:
         tl.store(
             dK + x[:, None] * dK_stride_x + d[None, :] * dK_stride_d,
@@ -381,7 +265,7 @@ def spherical_attention_gradient_dK_dV(
         )
     dV_tile = dV_acc
     if DESCRIPTORS:
-        dV.store([x_id * BLOCK_X, d_id * BLOCK_D], dV_tile.to(dV.dtype))
+        dV.store([x_id * BLOCK_X, 0], dV_tile.to(dV.dtype))
     else:
         tl.store(
             dV + x[:, None] * dV_stride_x + d[None, :] * dV_stride_d,
@@ -428,103 +312,68 @@ def run(Q, K, V, dO):
         raise ValueError(f"dO is {tuple(dO.shape)}, not {(q, d)}")
     if d > 128:
         raise ValueError(f"tiles hold up to 128 of d, not {d}")
-    S = torch.empty((q, x), dtype=torch.bfloat16, device=Q.device)
-    ratio_2 = torch.empty((q, x), dtype=torch.bfloat16, device=Q.device)
+    norm = torch.empty((q,), dtype=torch.float32, device=Q.device)
     shifted = torch.empty((q, x), dtype=torch.bfloat16, device=Q.device)
     dQ = torch.empty((q, d), dtype=torch.bfloat16, device=Q.device)
     dK = torch.empty((x, d), dtype=torch.bfloat16, device=Q.device)
     dV = torch.empty((x, d), dtype=torch.bfloat16, device=Q.device)
 
     WIDE = max(
-        _reach((q, d), Q.stride(), (64, 64)),
-        _reach((x, d), K.stride(), (128, 64)),
-        _reach((q, x), S.stride(), (64, 128)),
+        _reach((q, d), Q.stride(), (64, 128)),
+        _reach((x, d), K.stride(), (128, 128)),
+        _reach((q, d), dO.stride(), (64, 128)),
+        _reach((x, d), V.stride(), (128, 128)),
+        _reach((q,), norm.stride(), (64,)),
+        _reach((q, x), shifted.stride(), (64, 128)),
+        _reach((q, d), dQ.stride(), (64, 128)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(Q, K, S)
-    GRID = (min(triton.cdiv(q, 64) * triton.cdiv(x, 128), 396),)
-    spherical_attention_gradient_dO_V[GRID](
-        TensorDescriptor.from_tensor(Q, [64, 64]) if DESCRIPTORS else Q,
-        TensorDescriptor.from_tensor(K, [128, 64]) if DESCRIPTORS else K,
-        TensorDescriptor.from_tensor(S, [64, 128]) if DESCRIPTORS else S,
+    DESCRIPTORS = not WIDE and _described(Q, K, dO, V, dQ)
+    GRID = (triton.cdiv(q, 64),)
+    spherical_attention_gradient_norm_shifted_dQ[GRID](
+        TensorDescriptor.from_tensor(Q, [64, 128]) if DESCRIPTORS else Q,
+        TensorDescriptor.from_tensor(K, [128, 128]) if DESCRIPTORS else K,
+        TensorDescriptor.from_tensor(dO, [64, 128]) if DESCRIPTORS else dO,
+        TensorDescriptor.from_tensor(V, [128, 128]) if DESCRIPTORS else V, norm, shifted,
+        TensorDescriptor.from_tensor(dQ, [64, 128]) if DESCRIPTORS else dQ,
         q, x, d,
-        *Q.stride(), *K.stride(), *S.stride(),
-        BLOCK_Q=64, BLOCK_X=128, BLOCK_D=64,
-        EVEN_Q=q % 64 == 0, EVEN_X=x % 128 == 0, EVEN_D=d % 64 == 0,
-        STEP_D=_step(d, Q.stride(), K.stride()), STEP_X=_step(x, S.stride()),
+        *Q.stride(), *K.stride(), *dO.stride(), *V.stride(), *norm.stride(), *shifted.stride(),
+        *dQ.stride(),
+        BLOCK_Q=64, BLOCK_X=128, BLOCK_D=128,
+        EVEN_Q=q % 64 == 0, EVEN_X=x % 128 == 0, EVEN_D=d == 128,
+        STEP_D=_step(d, Q.stride(), K.stride(), dO.stride(), V.stride(), dQ.stride()),
+        STEP_X=_step(x, shifted.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
         num_warps=4, num_stages=2,
     )
 
     WIDE = max(
-        _reach((q, x), S.stride(), (64, 128)),
-        _reach((x, d), V.stride(), (128, 128)),
-        _reach((q, d), dO.stride(), (64, 128)),
-        _reach((q, x), ratio_2.stride(), (64, 128)),
-        _reach((q, x), shifted.stride(), (64, 128)),
-    ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(V)
-    GRID = (triton.cdiv(q, 64),)
-    spherical_attention_gradient_ratio_2_shifted[GRID](
-        S, TensorDescriptor.from_tensor(V, [128, 128]) if DESCRIPTORS else V, dO, ratio_2, shifted,
-        q, x, d,
-        *S.stride(), *V.stride(), *dO.stride(), *ratio_2.stride(), *shifted.stride(),
-        BLOCK_Q=64, BLOCK_X=128, BLOCK_D=128,
-        EVEN_Q=q % 64 == 0, EVEN_X=x % 128 == 0, EVEN_D=d == 128,
-        STEP_X=_step(x, S.stride(), ratio_2.stride(), shifted.stride()),
-        STEP_D=_step(d, V.stride(), dO.stride()),
-        DESCRIPTORS=DESCRIPTORS,
-        WIDE=WIDE,
-        num_warps=4, num_stages=4,
-    )
-
-    WIDE = max(
-        _reach((q, x), shifted.stride(), (64, 256)),
-        _reach((x, d), K.stride(), (256, 64)),
-        _reach((q, d), dQ.stride(), (64, 64)),
-    ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(shifted, K, dQ)
-    GRID = (triton.cdiv(q, 64) * triton.cdiv(d, 64),)
-    spherical_attention_gradient_dQ[GRID](
-        TensorDescriptor.from_tensor(shifted, [64, 256]) if DESCRIPTORS else shifted,
-        TensorDescriptor.from_tensor(K, [256, 64]) if DESCRIPTORS else K,
-        TensorDescriptor.from_tensor(dQ, [64, 64]) if DESCRIPTORS else dQ,
-        q, d, x,
-        *shifted.stride(), *K.stride(), *dQ.stride(),
-        BLOCK_Q=64, BLOCK_D=64, BLOCK_X=256,
-        EVEN_Q=q % 64 == 0, EVEN_D=d % 64 == 0, EVEN_X=x % 256 == 0,
-        STEP_X=_step(x, shifted.stride()), STEP_D=_step(d, K.stride(), dQ.stride()),
-        DESCRIPTORS=DESCRIPTORS,
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
-    )
-
-    WIDE = max(
         _reach((q, x), shifted.stride(), (128, 64)),
-        _reach((q, d), Q.stride(), (128, 64)),
-        _reach((q, d), dO.stride(), (128, 64)),
-        _reach((q, x), ratio_2.stride(), (128, 64)),
-        _reach((x, d), dK.stride(), (64, 64)),
-        _reach((x, d), dV.stride(), (64, 64)),
+        _reach((q, d), Q.stride(), (128, 128)),
+        _reach((q, d), dO.stride(), (128, 128)),
+        _reach((x, d), K.stride(), (64, 128)),
+        _reach((q,), norm.stride(), (128,)),
+        _reach((x, d), dK.stride(), (64, 128)),
+        _reach((x, d), dV.stride(), (64, 128)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(shifted, Q, dO, ratio_2, dK, dV)
-    GRID = (triton.cdiv(x, 64) * triton.cdiv(d, 64),)
+    DESCRIPTORS = not WIDE and _described(shifted, Q, dO, K, dK, dV)
+    GRID = (triton.cdiv(x, 64),)
     spherical_attention_gradient_dK_dV[GRID](
         TensorDescriptor.from_tensor(shifted, [128, 64]) if DESCRIPTORS else shifted,
-        TensorDescriptor.from_tensor(Q, [128, 64]) if DESCRIPTORS else Q,
-        TensorDescriptor.from_tensor(dO, [128, 64]) if DESCRIPTORS else dO,
-        TensorDescriptor.from_tensor(ratio_2, [128, 64]) if DESCRIPTORS else ratio_2,
-        TensorDescriptor.from_tensor(dK, [64, 64]) if DESCRIPTORS else dK,
-        TensorDescriptor.from_tensor(dV, [64, 64]) if DESCRIPTORS else dV,
-        x, d, q,
-        *shifted.stride(), *Q.stride(), *dO.stride(), *ratio_2.stride(), *dK.stride(),
+        TensorDescriptor.from_tensor(Q, [128, 128]) if DESCRIPTORS else Q,
+        TensorDescriptor.from_tensor(dO, [128, 128]) if DESCRIPTORS else dO,
+        TensorDescriptor.from_tensor(K, [64, 128]) if DESCRIPTORS else K, norm,
+        TensorDescriptor.from_tensor(dK, [64, 128]) if DESCRIPTORS else dK,
+        TensorDescriptor.from_tensor(dV, [64, 128]) if DESCRIPTORS else dV,
+        x, q, d,
+        *shifted.stride(), *Q.stride(), *dO.stride(), *K.stride(), *norm.stride(), *dK.stride(),
         *dV.stride(),
-        BLOCK_X=64, BLOCK_D=64, BLOCK_Q=128,
-        EVEN_X=x % 64 == 0, EVEN_D=d % 64 == 0, EVEN_Q=q % 128 == 0,
-        STEP_X=_step(x, shifted.stride(), ratio_2.stride()),
-        STEP_D=_step(d, Q.stride(), dO.stride(), dK.stride(), dV.stride()),
+        BLOCK_X=64, BLOCK_Q=128, BLOCK_D=128,
+        EVEN_X=x % 64 == 0, EVEN_Q=q % 128 == 0, EVEN_D=d == 128,
+        STEP_X=_step(x, shifted.stride()),
+        STEP_D=_step(d, Q.stride(), dO.stride(), K.stride(), dK.stride(), dV.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=8, num_stages=2,
     )
     return dQ, dK, dV

@@ -79,7 +79,7 @@ def state_space_dual(
 
     # stream t
     H_before = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
-    for t_start in tl.range(0, size_t, BLOCK_T):
+    for t_start in tl.range(0, size_t, BLOCK_T, num_stages=3):
         t = t_start + tl.arange(0, BLOCK_T).to(INDEX)
         t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
         D_tile = tl.load(D_base + t * D_stride_t, mask=t_in, other=0.0)
@@ -121,33 +121,33 @@ def state_space_dual(
         )
         rename = C_tile.to(tl.float32)
         rename_in = tl.where(n_in[None, :], rename, 0.0)
-        total_2 = tl.dot(B_tile, tl.trans(rename_in.to(O.dtype.element_ty)), input_precision='ieee')
-        rename_2 = t
-        rename_3 = cumsum
-        chosen_in = tl.where(
-            t_in[:, None],
-            tl.where(
-                rename_2[None, :] >= t[:, None],
-                tl.exp(rename_3[None, :] - cumsum[:, None]),
-                0.0,
-            ),
-            0.0,
-        )
         state_in = tl.where(n_in[None, :], H_before, 0.0)
-        rename_4 = tl.exp(cumsum)
-        total_3 = (
+        rename_2 = tl.exp(cumsum)
+        total_2 = (
             tl.dot(
                 rename_in.to(O.dtype.element_ty),
                 tl.trans(state_in.to(O.dtype.element_ty)),
                 input_precision='ieee',
             )
-            * rename_4[:, None]
+            * rename_2[:, None]
+        )
+        total_3 = tl.dot(B_tile, tl.trans(rename_in.to(O.dtype.element_ty)), input_precision='ieee')
+        rename_3 = t
+        rename_4 = cumsum
+        chosen_in = tl.where(
+            t_in[:, None],
+            tl.where(
+                rename_3[None, :] >= t[:, None],
+                tl.exp(rename_4[None, :] - cumsum[:, None]),
+                0.0,
+            ),
+            0.0,
         )
         rename_5 = tl.trans(
             tl.dot(
                 tl.trans(X_tile),
-                (total_2 * chosen_in * step[:, None]).to(X.dtype.element_ty),
-                tl.trans(total_3),
+                (total_3 * chosen_in * step[:, None]).to(X.dtype.element_ty),
+                tl.trans(total_2),
                 input_precision='ieee',
             ),
         )

@@ -8,7 +8,7 @@ tensor_train_gradient:
       and in the most parts
   bound the search: after the work of 9,000 settings, no other orders of points, and no more
       points, of the term as is were tried
-  bound the search: after the work of 10,251 settings, no other orders, points or terms were
+  bound the search: after the work of 10,249 settings, no other orders, points or terms were
       tried
   refactor A_Y_B_Z_C: sum(A * Y * B * Z * C, over a j b k) = sum(sum(A * sum(B * C, over b),
       over a) * Y * Z, over j k)
@@ -22,28 +22,15 @@ tensor_train_gradient:
       A, over i) * C, over k)
   refactor dC: sum(dO * X * A * Y * B * Z, over n i a j) = sum(sum(dO * X * Y * Z, over n) *
       sum(A * B, over a), over i j)
-  materialise B_C_dO_X_Y_Z_part [n_part16 i j k] in fp32
   materialise B_C [a j k]
   materialise total [i j k]
+  materialise dO_X_Y_Z_dO_X_Y_Z_part [n_part16 i j k] in fp32
   materialise dO_X_Y_Z [i j k]
-tensor_train_gradient_B_C_total_dO_X_Y_Z_parts:
-  stream n
-  part n = 16
-  group j
-  group k
-  tile j = 1
-  tile k = 32
-  tile n = 128
-tensor_train_gradient_B_C_total_dO_X_Y_Z_merge:
-  merge n_part16
+tensor_train_gradient_B_C_total:
   group j
   group k
   tile j = 1
   tile k = 16
-  tile n_part16 = 16
-tensor_train_gradient_dA_dB_dC:
-  stream j
-  tile j = 1
 tensor_train_gradient_dX:
   stream j
   group n
@@ -56,26 +43,36 @@ tensor_train_gradient_dY_dZ:
   group n
   tile n = 128
   tile i = 1
+tensor_train_gradient_dO_X_Y_Z_parts:
+  stream n
+  part n = 16
+  group i
+  group j
+  group k
+  tile i = 1
+  tile j = 32
+  tile k = 32
+  tile n = 128
+tensor_train_gradient_dO_X_Y_Z_merge:
+  merge n_part16
+  group i
+  group j
+  group k
+  tile i = 1
+  tile j = 1
+  tile k = 32
+  tile n_part16 = 16
+tensor_train_gradient_dA_dB_dC:
+  stream j
+  tile j = 1
 
-tensor_train_gradient_B_C_total_dO_X_Y_Z_parts, in values and axis sizes (g: group, s: chunk, M:
-    memory):
-  H = i*j*k*n_part16 + j*k*n/g_k + j*k*n/g_j + i*j*k*n/(g_j*g_k) + j*k*n/(g_j*g_k)
-  M = g_j*g_k*i + g_j*s_n + g_k*s_n + i*s_n + s_n
-  bound = i*j*k*n_part16 + i**2*j*k*n/M + i*j*k*n/M + 2*sqrt(i)*j*k*n/sqrt(M)
-
-tensor_train_gradient_B_C_total_dO_X_Y_Z_merge, in values and axis sizes (g: group, s: chunk, M:
-    memory):
-  H = a*b*j*k/g_k + a*j*k + a*i*j*k/(g_j*g_k) + b*j*k/g_j + i*j*k*n_part16 + 2*i*j*k
-  M = a*b*g_j + a*g_j*g_k + a*i + b*g_k + g_j*g_k*i*s_n_part16 + 2*g_j*g_k*i
-  bound = 2*a**(3/2)*b*i*j*k*sqrt(a*b**2 + a*(M - a*i) + 2*i*(M - a*i))/(M - a*i)**2 +
-      2*sqrt(a)*b*j*k*sqrt(a*b**2 + a*(M - a*i) + 2*i*(M - a*i))/(M - a*i) +
-      2*a**2*b**2*i*j*k/(M - a*i)**2 + a**2*i*j*k/(M - a*i) + 2*a*b**2*j*k/(M - a*i) +
-      2*a*i**2*j*k/(M - a*i) + a*j*k + i*j*k*n_part16 + 2*i*j*k
-
-tensor_train_gradient_dA_dB_dC, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = 2*a*b*j + 2*a*i + a*j*k + 2*b*k + i*j*k
-  M = 2*a*b*s_j + 2*a*i + a*k*s_j + 2*b*k + i*k*s_j
-  bound = 2*a*b*j + 2*a*i + a*j*k + 2*b*k + i*j*k
+tensor_train_gradient_B_C_total, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = a*b*j*k/g_k + a*j*k + a*i*j*k/(g_j*g_k) + b*j*k/g_j + i*j*k
+  M = Max(a*g_j*g_k + a*i, a*g_j*g_k + g_j*g_k*i, a*b*g_j + a*i + b*g_k)
+  bound = 2*a**(3/2)*b*i*j*k*sqrt(a*b**2 + 2*a*(M - 2*a*i) + i*(M - 2*a*i))/(M - 2*a*i)**2 +
+      2*sqrt(a)*b*j*k*sqrt(a*b**2 + 2*a*(M - 2*a*i) + i*(M - 2*a*i))/(M - 2*a*i) +
+      2*a**2*b**2*i*j*k/(M - 2*a*i)**2 + 2*a**2*i*j*k/(M - 2*a*i) + 2*a*b**2*j*k/(M - 2*a*i) +
+      a*i**2*j*k/(M - 2*a*i) + a*j*k + i*j*k
 
 tensor_train_gradient_dX, in values and axis sizes (g: group, s: chunk, M: memory):
   H = i*n + i*j*k*n/g_n + i*j*n/g_i + i*k*n/g_i + i*n/g_i
@@ -86,6 +83,22 @@ tensor_train_gradient_dY_dZ, in values and axis sizes (g: group, s: chunk, M: me
   H = i*n + 2*j*n + 2*k*n + n + i*j*k*n/g_n
   M = 2*g_n*j + 2*g_n*k + g_n*s_i + g_n + j*k*s_i
   bound = i*n + 2*j*n + 2*k*n + n + 2*i*j**2*k*n/M + 2*i*j*k**2*n/M + i*j*k*n/M
+
+tensor_train_gradient_dO_X_Y_Z_parts, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = i*j*k*n_part16 + i*j*k*n/(g_j*g_k) + i*j*k*n/(g_i*g_k) + i*j*k*n/(g_i*g_j) +
+      i*j*k*n/(g_i*g_j*g_k)
+  M = g_i*g_j*g_k + g_i*s_n + g_j*s_n + g_k*s_n + s_n
+  bound = i*j*k*n_part16 + i*j*k*n/M + 3*i*j*k*n/M**(2/3)
+
+tensor_train_gradient_dO_X_Y_Z_merge, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = i*j*k*n_part16 + i*j*k
+  M = g_i*g_j*g_k*s_n_part16 + g_i*g_j*g_k
+  bound = i*j*k*n_part16 + i*j*k
+
+tensor_train_gradient_dA_dB_dC, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = 2*a*b*j + 2*a*i + a*j*k + 2*b*k + i*j*k
+  M = 2*a*b*s_j + 2*a*i + a*k*s_j + 2*b*k + i*k*s_j
+  bound = 2*a*b*j + 2*a*i + a*j*k + 2*b*k + i*j*k
 """
 
 import math
@@ -97,116 +110,28 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
-def tensor_train_gradient_B_C_total_dO_X_Y_Z_parts(
-    dO, X, Y, Z, dO_X_Y_Z_part, size_n_part16, size_j, size_k, size_n, size_i, dO_stride_n,
-    X_stride_n, X_stride_i, Y_stride_n, Y_stride_j, Z_stride_n, Z_stride_k,
-    dO_X_Y_Z_part_stride_n_part16, dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j,
-    dO_X_Y_Z_part_stride_k, BLOCK_K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_I: tl.constexpr,
-    EVEN_K: tl.constexpr, EVEN_N: tl.constexpr, EVEN_I: tl.constexpr, STEP_I: tl.constexpr,
-    STEP_K: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+def tensor_train_gradient_B_C_total(
+    B, C, A, B_C, total, size_k, size_a, size_b, size_i, B_stride_a, B_stride_j, B_stride_b,
+    C_stride_b, C_stride_k, A_stride_i, A_stride_a, B_C_stride_a, B_C_stride_j, B_C_stride_k,
+    total_stride_i, total_stride_j, total_stride_k, BLOCK_K: tl.constexpr, BLOCK_A: tl.constexpr,
+    BLOCK_B: tl.constexpr, BLOCK_I: tl.constexpr, EVEN_K: tl.constexpr, EVEN_A: tl.constexpr,
+    EVEN_B: tl.constexpr, EVEN_I: tl.constexpr, STEP_B: tl.constexpr, STEP_K: tl.constexpr,
+    STEP_A: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_i = size_i // STEP_I * STEP_I
-    X_stride_n = X_stride_n // STEP_I * STEP_I
+    size_b = size_b // STEP_B * STEP_B
+    B_stride_a = B_stride_a // STEP_B * STEP_B
+    B_stride_j = B_stride_j // STEP_B * STEP_B
     size_k = size_k // STEP_K * STEP_K
-    Z_stride_n = Z_stride_n // STEP_K * STEP_K
-    dO_X_Y_Z_part_stride_n_part16 = dO_X_Y_Z_part_stride_n_part16 // STEP_K * STEP_K
-    dO_X_Y_Z_part_stride_i = dO_X_Y_Z_part_stride_i // STEP_K * STEP_K
-    dO_X_Y_Z_part_stride_j = dO_X_Y_Z_part_stride_j // STEP_K * STEP_K
-
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    k_id = pid % tl.cdiv(size_k, BLOCK_K)
-    pid = pid // tl.cdiv(size_k, BLOCK_K)
-    j = pid % size_j
-    pid = pid // size_j
-    n_part16 = pid
-    i = tl.arange(0, BLOCK_I).to(INDEX)
-    i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
-    k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
-    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
-
-    # where its tensors start
-    Y_base = Y + j * Y_stride_j
-    dO_X_Y_Z_part_base = (
-        dO_X_Y_Z_part
-        + n_part16 * dO_X_Y_Z_part_stride_n_part16
-        + j * dO_X_Y_Z_part_stride_j
-    )
-
-    # stream n
-    dO_X_Y_Z = tl.zeros([BLOCK_I, BLOCK_K], tl.float32)
-    n_share = tl.cdiv(tl.cdiv(size_n, BLOCK_N), size_n_part16) * BLOCK_N
-    n_first = n_part16 * n_share
-    n_end = tl.minimum(n_first + n_share, size_n)
-    for n_start in tl.range(n_first, n_end, BLOCK_N):
-        n = n_start + tl.arange(0, BLOCK_N).to(INDEX)
-        n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-        dO_tile = tl.load(dO + n * dO_stride_n, mask=n_in, other=0.0)
-        X_tile = tl.load(
-            X + n[:, None] * X_stride_n + i[None, :] * X_stride_i,
-            mask=n_in[:, None] & i_in[None, :],
-            other=0.0,
-        )
-        Y_tile = tl.load(Y_base + n * Y_stride_n, mask=n_in, other=0.0)
-        if DESCRIPTORS:
-            Z_tile = Z.load([n_start, k_id * BLOCK_K])
-        else:
-            Z_tile = tl.load(
-                Z + n[:, None] * Z_stride_n + k[None, :] * Z_stride_k,
-                mask=n_in[:, None] & k_in[None, :],
-                other=0.0,
-            )
-        dO_X_Y_Z = tl.dot(
-            tl.trans(
-                (
-                    dO_tile.to(tl.float32)[:, None]
-                    * X_tile.to(tl.float32)
-                    * Y_tile.to(tl.float32)[:, None]
-                ).to(dO.dtype.element_ty),
-            ),
-            Z_tile,
-            dO_X_Y_Z,
-            input_precision='ieee',
-        )
-
-    # tail
-    tl.store(
-        dO_X_Y_Z_part_base
-        + i[:, None] * dO_X_Y_Z_part_stride_i
-        + k[None, :] * dO_X_Y_Z_part_stride_k,
-        dO_X_Y_Z,
-        mask=i_in[:, None] & k_in[None, :],
-    )
-
-
-@triton.jit
-def tensor_train_gradient_B_C_total_dO_X_Y_Z_merge(
-    dO_X_Y_Z_part, B, C, A, B_C, total, dO_X_Y_Z, size_k, size_n_part16, size_a, size_b, size_i,
-    dO_X_Y_Z_part_stride_n_part16, dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j,
-    dO_X_Y_Z_part_stride_k, B_stride_a, B_stride_j, B_stride_b, C_stride_b, C_stride_k, A_stride_i,
-    A_stride_a, B_C_stride_a, B_C_stride_j, B_C_stride_k, total_stride_i, total_stride_j,
-    total_stride_k, dO_X_Y_Z_stride_i, dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, BLOCK_K: tl.constexpr,
-    BLOCK_N_PART16: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr,
-    BLOCK_I: tl.constexpr, EVEN_K: tl.constexpr, EVEN_N_PART16: tl.constexpr, EVEN_A: tl.constexpr,
-    EVEN_B: tl.constexpr, EVEN_I: tl.constexpr, STEP_K: tl.constexpr, WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_k = size_k // STEP_K * STEP_K
-    dO_X_Y_Z_part_stride_n_part16 = dO_X_Y_Z_part_stride_n_part16 // STEP_K * STEP_K
-    dO_X_Y_Z_part_stride_i = dO_X_Y_Z_part_stride_i // STEP_K * STEP_K
-    dO_X_Y_Z_part_stride_j = dO_X_Y_Z_part_stride_j // STEP_K * STEP_K
     C_stride_b = C_stride_b // STEP_K * STEP_K
     B_C_stride_a = B_C_stride_a // STEP_K * STEP_K
     B_C_stride_j = B_C_stride_j // STEP_K * STEP_K
     total_stride_i = total_stride_i // STEP_K * STEP_K
     total_stride_j = total_stride_j // STEP_K * STEP_K
-    dO_X_Y_Z_stride_i = dO_X_Y_Z_stride_i // STEP_K * STEP_K
-    dO_X_Y_Z_stride_j = dO_X_Y_Z_stride_j // STEP_K * STEP_K
+    size_a = size_a // STEP_A * STEP_A
+    A_stride_i = A_stride_i // STEP_A * STEP_A
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
@@ -223,33 +148,9 @@ def tensor_train_gradient_B_C_total_dO_X_Y_Z_merge(
     k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
 
     # where its tensors start
-    dO_X_Y_Z_part_base = dO_X_Y_Z_part + j * dO_X_Y_Z_part_stride_j
     B_base = B + j * B_stride_j
     B_C_base = B_C + j * B_C_stride_j
     total_base = total + j * total_stride_j
-    dO_X_Y_Z_base = dO_X_Y_Z + j * dO_X_Y_Z_stride_j
-
-    # stream n_part16
-    dO_X_Y_Z_acc = tl.zeros([BLOCK_I, BLOCK_K], tl.float32)
-    for n_part16_start in tl.range(0, size_n_part16, BLOCK_N_PART16):
-        n_part16 = n_part16_start + tl.arange(0, BLOCK_N_PART16).to(INDEX)
-        n_part16_in = (
-            tl.full([BLOCK_N_PART16], True, tl.int1)
-            if EVEN_N_PART16
-            else (n_part16 < size_n_part16)
-        )
-        dO_X_Y_Z_part_tile = tl.load(
-            dO_X_Y_Z_part_base
-            + n_part16[:, None, None] * dO_X_Y_Z_part_stride_n_part16
-            + i[None, :, None] * dO_X_Y_Z_part_stride_i
-            + k[None, None, :] * dO_X_Y_Z_part_stride_k,
-            mask=n_part16_in[:, None, None] & i_in[None, :, None] & k_in[None, None, :],
-            other=0.0,
-        )
-        total_2 = tl.sum(dO_X_Y_Z_part_tile, axis=0)
-        dO_X_Y_Z_acc = dO_X_Y_Z_acc + total_2
-
-    # tail
     B_tile = tl.load(
         B_base + a[:, None] * B_stride_a + b[None, :] * B_stride_b,
         mask=a_in[:, None] & b_in[None, :],
@@ -271,142 +172,12 @@ def tensor_train_gradient_B_C_total_dO_X_Y_Z_merge(
         mask=i_in[:, None] & a_in[None, :],
         other=0.0,
     )
-    total_3 = tl.dot(A_tile, B_C_2.to(A.dtype.element_ty), input_precision='ieee')
+    total_2 = tl.dot(A_tile, B_C_2.to(A.dtype.element_ty), input_precision='ieee')
     tl.store(
         total_base + i[:, None] * total_stride_i + k[None, :] * total_stride_k,
-        total_3,
+        total_2,
         mask=i_in[:, None] & k_in[None, :],
     )
-    tl.store(
-        dO_X_Y_Z_base + i[:, None] * dO_X_Y_Z_stride_i + k[None, :] * dO_X_Y_Z_stride_k,
-        dO_X_Y_Z_acc,
-        mask=i_in[:, None] & k_in[None, :],
-    )
-
-
-@triton.jit
-def tensor_train_gradient_dA_dB_dC(
-    dO_X_Y_Z, B_C, A, B, C, dA, dB, dC, size_j, size_i, size_k, size_a, size_b, dO_X_Y_Z_stride_i,
-    dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, B_C_stride_a, B_C_stride_j, B_C_stride_k, A_stride_i,
-    A_stride_a, B_stride_a, B_stride_j, B_stride_b, C_stride_b, C_stride_k, dA_stride_i,
-    dA_stride_a, dB_stride_a, dB_stride_j, dB_stride_b, dC_stride_b, dC_stride_k,
-    BLOCK_I: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr,
-    EVEN_I: tl.constexpr, EVEN_K: tl.constexpr, EVEN_A: tl.constexpr, EVEN_B: tl.constexpr,
-    STEP_K: tl.constexpr, STEP_A: tl.constexpr, STEP_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    WIDE: tl.constexpr,
-):
-    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
-
-    # lengths and strides of rows, as multiples that the compiler sees
-    size_k = size_k // STEP_K * STEP_K
-    dO_X_Y_Z_stride_i = dO_X_Y_Z_stride_i // STEP_K * STEP_K
-    dO_X_Y_Z_stride_j = dO_X_Y_Z_stride_j // STEP_K * STEP_K
-    B_C_stride_a = B_C_stride_a // STEP_K * STEP_K
-    B_C_stride_j = B_C_stride_j // STEP_K * STEP_K
-    C_stride_b = C_stride_b // STEP_K * STEP_K
-    dC_stride_b = dC_stride_b // STEP_K * STEP_K
-    size_a = size_a // STEP_A * STEP_A
-    A_stride_i = A_stride_i // STEP_A * STEP_A
-    dA_stride_i = dA_stride_i // STEP_A * STEP_A
-    size_b = size_b // STEP_B * STEP_B
-    B_stride_a = B_stride_a // STEP_B * STEP_B
-    B_stride_j = B_stride_j // STEP_B * STEP_B
-    dB_stride_a = dB_stride_a // STEP_B * STEP_B
-    dB_stride_j = dB_stride_j // STEP_B * STEP_B
-    i = tl.arange(0, BLOCK_I).to(INDEX)
-    i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
-    a = tl.arange(0, BLOCK_A).to(INDEX)
-    a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
-    b = tl.arange(0, BLOCK_B).to(INDEX)
-    b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
-    k = tl.arange(0, BLOCK_K).to(INDEX)
-    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
-
-    # held by the group for the whole stream
-    if DESCRIPTORS:
-        A_tile = A.load([0, 0])
-    else:
-        A_tile = tl.load(
-            A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
-            mask=i_in[:, None] & a_in[None, :],
-            other=0.0,
-        )
-    if DESCRIPTORS:
-        C_tile = C.load([0, 0])
-    else:
-        C_tile = tl.load(
-            C + b[:, None] * C_stride_b + k[None, :] * C_stride_k,
-            mask=b_in[:, None] & k_in[None, :],
-            other=0.0,
-        )
-
-    # stream j
-    dA_acc = tl.zeros([BLOCK_I, BLOCK_A], tl.float32)
-    dC_acc = tl.zeros([BLOCK_B, BLOCK_K], tl.float32)
-    for j_start in tl.range(0, size_j):
-        j = tl.cast(j_start, INDEX)
-        if DESCRIPTORS:
-            dO_X_Y_Z_tile = tl.reshape(dO_X_Y_Z.load([j, 0, 0]), [BLOCK_I, BLOCK_K])
-        else:
-            dO_X_Y_Z_tile = tl.load(
-                dO_X_Y_Z
-                + i[:, None] * dO_X_Y_Z_stride_i
-                + j * dO_X_Y_Z_stride_j
-                + k[None, :] * dO_X_Y_Z_stride_k,
-                mask=i_in[:, None] & k_in[None, :],
-                other=0.0,
-            )
-        if DESCRIPTORS:
-            B_C_tile = tl.reshape(B_C.load([j, 0, 0]), [BLOCK_A, BLOCK_K])
-        else:
-            B_C_tile = tl.load(
-                B_C + a[:, None] * B_C_stride_a + j * B_C_stride_j + k[None, :] * B_C_stride_k,
-                mask=a_in[:, None] & k_in[None, :],
-                other=0.0,
-            )
-        dA_acc = tl.dot(dO_X_Y_Z_tile, tl.trans(B_C_tile), dA_acc, input_precision='ieee')
-        if DESCRIPTORS:
-            B_tile = tl.reshape(B.load([j, 0, 0]), [BLOCK_A, BLOCK_B])
-        else:
-            B_tile = tl.load(
-                B + a[:, None] * B_stride_a + j * B_stride_j + b[None, :] * B_stride_b,
-                mask=a_in[:, None] & b_in[None, :],
-                other=0.0,
-            )
-        A_B = tl.dot(A_tile, B_tile, input_precision='ieee')
-        dC_acc = tl.dot(
-            tl.trans(A_B.to(dB.dtype.element_ty)),
-            dO_X_Y_Z_tile,
-            dC_acc,
-            input_precision='ieee',
-        )
-        dO_X_Y_Z_A = tl.dot(tl.trans(A_tile), dO_X_Y_Z_tile, input_precision='ieee')
-        dB_2 = tl.dot(dO_X_Y_Z_A.to(dB.dtype.element_ty), tl.trans(C_tile), input_precision='ieee')
-        tl.store(
-            dB + a[:, None] * dB_stride_a + j * dB_stride_j + b[None, :] * dB_stride_b,
-            dB_2,
-            mask=a_in[:, None] & b_in[None, :],
-        )
-
-    # tail
-    dA_tile = dA_acc
-    if DESCRIPTORS:
-        dA.store([0, 0], dA_tile.to(dA.dtype))
-    else:
-        tl.store(
-            dA + i[:, None] * dA_stride_i + a[None, :] * dA_stride_a,
-            dA_tile,
-            mask=i_in[:, None] & a_in[None, :],
-        )
-    dC_tile = dC_acc
-    if DESCRIPTORS:
-        dC.store([0, 0], dC_tile.to(dC.dtype))
-    else:
-        tl.store(
-            dC + b[:, None] * dC_stride_b + k[None, :] * dC_stride_k,
-            dC_tile,
-            mask=b_in[:, None] & k_in[None, :],
-        )
 
 
 @triton.jit
@@ -583,6 +354,273 @@ def tensor_train_gradient_dY_dZ(
         )
 
 
+@triton.jit
+def tensor_train_gradient_dO_X_Y_Z_parts(
+    dO, X, Y, Z, dO_X_Y_Z_part, size_n_part16, size_i, size_j, size_k, size_n, dO_stride_n,
+    X_stride_n, X_stride_i, Y_stride_n, Y_stride_j, Z_stride_n, Z_stride_k,
+    dO_X_Y_Z_part_stride_n_part16, dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j,
+    dO_X_Y_Z_part_stride_k, BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_N: tl.constexpr,
+    EVEN_J: tl.constexpr, EVEN_K: tl.constexpr, EVEN_N: tl.constexpr, STEP_J: tl.constexpr,
+    STEP_K: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_j = size_j // STEP_J * STEP_J
+    Y_stride_n = Y_stride_n // STEP_J * STEP_J
+    size_k = size_k // STEP_K * STEP_K
+    Z_stride_n = Z_stride_n // STEP_K * STEP_K
+    dO_X_Y_Z_part_stride_n_part16 = dO_X_Y_Z_part_stride_n_part16 // STEP_K * STEP_K
+    dO_X_Y_Z_part_stride_i = dO_X_Y_Z_part_stride_i // STEP_K * STEP_K
+    dO_X_Y_Z_part_stride_j = dO_X_Y_Z_part_stride_j // STEP_K * STEP_K
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    k_id = pid % tl.cdiv(size_k, BLOCK_K)
+    pid = pid // tl.cdiv(size_k, BLOCK_K)
+    j_id = pid % tl.cdiv(size_j, BLOCK_J)
+    pid = pid // tl.cdiv(size_j, BLOCK_J)
+    i = pid % size_i
+    pid = pid // size_i
+    n_part16 = pid
+    j = j_id * BLOCK_J + tl.arange(0, BLOCK_J)
+    j_in = tl.full([BLOCK_J], True, tl.int1) if EVEN_J else j < size_j
+    k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
+    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+
+    # where its tensors start
+    X_base = X + i * X_stride_i
+    dO_X_Y_Z_part_base = (
+        dO_X_Y_Z_part
+        + n_part16 * dO_X_Y_Z_part_stride_n_part16
+        + i * dO_X_Y_Z_part_stride_i
+    )
+
+    # stream n
+    dO_X_Y_Z = tl.zeros([BLOCK_J, BLOCK_K], tl.float32)
+    n_share = tl.cdiv(tl.cdiv(size_n, BLOCK_N), size_n_part16) * BLOCK_N
+    n_first = n_part16 * n_share
+    n_end = tl.minimum(n_first + n_share, size_n)
+    for n_start in tl.range(n_first, n_end, BLOCK_N):
+        n = n_start + tl.arange(0, BLOCK_N).to(INDEX)
+        n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+        dO_tile = tl.load(dO + n * dO_stride_n, mask=n_in, other=0.0)
+        X_tile = tl.load(X_base + n * X_stride_n, mask=n_in, other=0.0)
+        Y_tile = tl.load(
+            Y + n[:, None] * Y_stride_n + j[None, :] * Y_stride_j,
+            mask=n_in[:, None] & j_in[None, :],
+            other=0.0,
+        )
+        if DESCRIPTORS:
+            Z_tile = Z.load([n_start, k_id * BLOCK_K])
+        else:
+            Z_tile = tl.load(
+                Z + n[:, None] * Z_stride_n + k[None, :] * Z_stride_k,
+                mask=n_in[:, None] & k_in[None, :],
+                other=0.0,
+            )
+        dO_X_Y_Z = tl.dot(
+            tl.trans(
+                (
+                    dO_tile.to(tl.float32)[:, None]
+                    * X_tile.to(tl.float32)[:, None]
+                    * Y_tile.to(tl.float32)
+                ).to(dO.dtype.element_ty),
+            ),
+            Z_tile,
+            dO_X_Y_Z,
+            input_precision='ieee',
+        )
+
+    # tail
+    tl.store(
+        dO_X_Y_Z_part_base
+        + j[:, None] * dO_X_Y_Z_part_stride_j
+        + k[None, :] * dO_X_Y_Z_part_stride_k,
+        dO_X_Y_Z,
+        mask=j_in[:, None] & k_in[None, :],
+    )
+
+
+@triton.jit
+def tensor_train_gradient_dO_X_Y_Z_merge(
+    dO_X_Y_Z_part, dO_X_Y_Z, size_j, size_k, size_n_part16, dO_X_Y_Z_part_stride_n_part16,
+    dO_X_Y_Z_part_stride_i, dO_X_Y_Z_part_stride_j, dO_X_Y_Z_part_stride_k, dO_X_Y_Z_stride_i,
+    dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, BLOCK_K: tl.constexpr, BLOCK_N_PART16: tl.constexpr,
+    EVEN_K: tl.constexpr, EVEN_N_PART16: tl.constexpr, STEP_K: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_k = size_k // STEP_K * STEP_K
+    dO_X_Y_Z_part_stride_n_part16 = dO_X_Y_Z_part_stride_n_part16 // STEP_K * STEP_K
+    dO_X_Y_Z_part_stride_i = dO_X_Y_Z_part_stride_i // STEP_K * STEP_K
+    dO_X_Y_Z_part_stride_j = dO_X_Y_Z_part_stride_j // STEP_K * STEP_K
+    dO_X_Y_Z_stride_i = dO_X_Y_Z_stride_i // STEP_K * STEP_K
+    dO_X_Y_Z_stride_j = dO_X_Y_Z_stride_j // STEP_K * STEP_K
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    k_id = pid % tl.cdiv(size_k, BLOCK_K)
+    pid = pid // tl.cdiv(size_k, BLOCK_K)
+    j = pid % size_j
+    pid = pid // size_j
+    i = pid
+    k = k_id * BLOCK_K + tl.arange(0, BLOCK_K)
+    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+
+    # where its tensors start
+    dO_X_Y_Z_part_base = dO_X_Y_Z_part + i * dO_X_Y_Z_part_stride_i + j * dO_X_Y_Z_part_stride_j
+    dO_X_Y_Z_base = dO_X_Y_Z + i * dO_X_Y_Z_stride_i + j * dO_X_Y_Z_stride_j
+
+    # stream n_part16
+    dO_X_Y_Z_acc = tl.zeros([BLOCK_K], tl.float32)
+    for n_part16_start in tl.range(0, size_n_part16, BLOCK_N_PART16):
+        n_part16 = n_part16_start + tl.arange(0, BLOCK_N_PART16).to(INDEX)
+        n_part16_in = (
+            tl.full([BLOCK_N_PART16], True, tl.int1)
+            if EVEN_N_PART16
+            else (n_part16 < size_n_part16)
+        )
+        dO_X_Y_Z_part_tile = tl.load(
+            dO_X_Y_Z_part_base
+            + n_part16[:, None] * dO_X_Y_Z_part_stride_n_part16
+            + k[None, :] * dO_X_Y_Z_part_stride_k,
+            mask=n_part16_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+        total = tl.sum(dO_X_Y_Z_part_tile, axis=0)
+        dO_X_Y_Z_acc = dO_X_Y_Z_acc + total
+
+    # tail
+    tl.store(dO_X_Y_Z_base + k * dO_X_Y_Z_stride_k, dO_X_Y_Z_acc, mask=k_in)
+
+
+@triton.jit
+def tensor_train_gradient_dA_dB_dC(
+    dO_X_Y_Z, B_C, A, B, C, dA, dB, dC, size_j, size_i, size_k, size_a, size_b, dO_X_Y_Z_stride_i,
+    dO_X_Y_Z_stride_j, dO_X_Y_Z_stride_k, B_C_stride_a, B_C_stride_j, B_C_stride_k, A_stride_i,
+    A_stride_a, B_stride_a, B_stride_j, B_stride_b, C_stride_b, C_stride_k, dA_stride_i,
+    dA_stride_a, dB_stride_a, dB_stride_j, dB_stride_b, dC_stride_b, dC_stride_k,
+    BLOCK_I: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr,
+    EVEN_I: tl.constexpr, EVEN_K: tl.constexpr, EVEN_A: tl.constexpr, EVEN_B: tl.constexpr,
+    STEP_K: tl.constexpr, STEP_A: tl.constexpr, STEP_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_k = size_k // STEP_K * STEP_K
+    dO_X_Y_Z_stride_i = dO_X_Y_Z_stride_i // STEP_K * STEP_K
+    dO_X_Y_Z_stride_j = dO_X_Y_Z_stride_j // STEP_K * STEP_K
+    B_C_stride_a = B_C_stride_a // STEP_K * STEP_K
+    B_C_stride_j = B_C_stride_j // STEP_K * STEP_K
+    C_stride_b = C_stride_b // STEP_K * STEP_K
+    dC_stride_b = dC_stride_b // STEP_K * STEP_K
+    size_a = size_a // STEP_A * STEP_A
+    A_stride_i = A_stride_i // STEP_A * STEP_A
+    dA_stride_i = dA_stride_i // STEP_A * STEP_A
+    size_b = size_b // STEP_B * STEP_B
+    B_stride_a = B_stride_a // STEP_B * STEP_B
+    B_stride_j = B_stride_j // STEP_B * STEP_B
+    dB_stride_a = dB_stride_a // STEP_B * STEP_B
+    dB_stride_j = dB_stride_j // STEP_B * STEP_B
+    i = tl.arange(0, BLOCK_I).to(INDEX)
+    i_in = tl.full([BLOCK_I], True, tl.int1) if EVEN_I else i < size_i
+    a = tl.arange(0, BLOCK_A).to(INDEX)
+    a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
+    b = tl.arange(0, BLOCK_B).to(INDEX)
+    b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
+    k = tl.arange(0, BLOCK_K).to(INDEX)
+    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+
+    # held by the group for the whole stream
+    if DESCRIPTORS:
+        A_tile = A.load([0, 0])
+    else:
+        A_tile = tl.load(
+            A + i[:, None] * A_stride_i + a[None, :] * A_stride_a,
+            mask=i_in[:, None] & a_in[None, :],
+            other=0.0,
+        )
+    if DESCRIPTORS:
+        C_tile = C.load([0, 0])
+    else:
+        C_tile = tl.load(
+            C + b[:, None] * C_stride_b + k[None, :] * C_stride_k,
+            mask=b_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+
+    # stream j
+    dA_acc = tl.zeros([BLOCK_I, BLOCK_A], tl.float32)
+    dC_acc = tl.zeros([BLOCK_B, BLOCK_K], tl.float32)
+    for j_start in tl.range(0, size_j):
+        j = tl.cast(j_start, INDEX)
+        if DESCRIPTORS:
+            dO_X_Y_Z_tile = tl.reshape(dO_X_Y_Z.load([j, 0, 0]), [BLOCK_I, BLOCK_K])
+        else:
+            dO_X_Y_Z_tile = tl.load(
+                dO_X_Y_Z
+                + i[:, None] * dO_X_Y_Z_stride_i
+                + j * dO_X_Y_Z_stride_j
+                + k[None, :] * dO_X_Y_Z_stride_k,
+                mask=i_in[:, None] & k_in[None, :],
+                other=0.0,
+            )
+        if DESCRIPTORS:
+            B_C_tile = tl.reshape(B_C.load([j, 0, 0]), [BLOCK_A, BLOCK_K])
+        else:
+            B_C_tile = tl.load(
+                B_C + a[:, None] * B_C_stride_a + j * B_C_stride_j + k[None, :] * B_C_stride_k,
+                mask=a_in[:, None] & k_in[None, :],
+                other=0.0,
+            )
+        dA_acc = tl.dot(dO_X_Y_Z_tile, tl.trans(B_C_tile), dA_acc, input_precision='ieee')
+        if DESCRIPTORS:
+            B_tile = tl.reshape(B.load([j, 0, 0]), [BLOCK_A, BLOCK_B])
+        else:
+            B_tile = tl.load(
+                B + a[:, None] * B_stride_a + j * B_stride_j + b[None, :] * B_stride_b,
+                mask=a_in[:, None] & b_in[None, :],
+                other=0.0,
+            )
+        A_B = tl.dot(A_tile, B_tile, input_precision='ieee')
+        dC_acc = tl.dot(
+            tl.trans(A_B.to(dB.dtype.element_ty)),
+            dO_X_Y_Z_tile,
+            dC_acc,
+            input_precision='ieee',
+        )
+        dO_X_Y_Z_A = tl.dot(tl.trans(A_tile), dO_X_Y_Z_tile, input_precision='ieee')
+        dB_2 = tl.dot(dO_X_Y_Z_A.to(dB.dtype.element_ty), tl.trans(C_tile), input_precision='ieee')
+        tl.store(
+            dB + a[:, None] * dB_stride_a + j * dB_stride_j + b[None, :] * dB_stride_b,
+            dB_2,
+            mask=a_in[:, None] & b_in[None, :],
+        )
+
+    # tail
+    dA_tile = dA_acc
+    if DESCRIPTORS:
+        dA.store([0, 0], dA_tile.to(dA.dtype))
+    else:
+        tl.store(
+            dA + i[:, None] * dA_stride_i + a[None, :] * dA_stride_a,
+            dA_tile,
+            mask=i_in[:, None] & a_in[None, :],
+        )
+    dC_tile = dC_acc
+    if DESCRIPTORS:
+        dC.store([0, 0], dC_tile.to(dC.dtype))
+    else:
+        tl.store(
+            dC + b[:, None] * dC_stride_b + k[None, :] * dC_stride_k,
+            dC_tile,
+            mask=b_in[:, None] & k_in[None, :],
+        )
+
+
 def _reach(sizes, strides, tiles):
     """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
     padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
@@ -639,91 +677,33 @@ def run(X, Y, Z, A, B, C, dO):
         raise ValueError(f"tiles hold up to 32 of k, not {k}")
     if j > 32:
         raise ValueError(f"tiles hold up to 32 of j, not {j}")
-    B_C_dO_X_Y_Z_part = torch.empty((16, i, j, k), dtype=torch.float32, device=X.device)
     B_C = torch.empty((a, j, k), dtype=torch.bfloat16, device=X.device)
     total = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
+    dX = torch.empty((n, i), dtype=torch.bfloat16, device=X.device)
+    dY = torch.empty((n, j), dtype=torch.bfloat16, device=X.device)
+    dZ = torch.empty((n, k), dtype=torch.bfloat16, device=X.device)
+    dO_X_Y_Z_dO_X_Y_Z_part = torch.empty((16, i, j, k), dtype=torch.float32, device=X.device)
     dO_X_Y_Z = torch.empty((i, j, k), dtype=torch.bfloat16, device=X.device)
     dA = torch.empty((i, a), dtype=torch.bfloat16, device=X.device)
     dB = torch.empty((a, j, b), dtype=torch.bfloat16, device=X.device)
     dC = torch.empty((b, k), dtype=torch.bfloat16, device=X.device)
-    dX = torch.empty((n, i), dtype=torch.bfloat16, device=X.device)
-    dY = torch.empty((n, j), dtype=torch.bfloat16, device=X.device)
-    dZ = torch.empty((n, k), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
-        _reach((n,), dO.stride(), (128,)),
-        _reach((n, i), X.stride(), (128, 32)),
-        _reach((n, j), Y.stride(), (128, 1)),
-        _reach((n, k), Z.stride(), (128, 32)),
-        _reach((16, i, j, k), B_C_dO_X_Y_Z_part.stride(), (1, 32, 1, 32)),
-    ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(Z)
-    GRID = (16 * j * triton.cdiv(k, 32),)
-    tensor_train_gradient_B_C_total_dO_X_Y_Z_parts[GRID](
-        dO, X, Y, TensorDescriptor.from_tensor(Z, [128, 32]) if DESCRIPTORS else Z,
-        B_C_dO_X_Y_Z_part,
-        16, j, k, n, i,
-        *dO.stride(), *X.stride(), *Y.stride(), *Z.stride(), *B_C_dO_X_Y_Z_part.stride(),
-        BLOCK_K=32, BLOCK_N=128, BLOCK_I=32,
-        EVEN_K=k % 32 == 0, EVEN_N=n % 128 == 0, EVEN_I=i == 32,
-        STEP_I=_step(i, X.stride()), STEP_K=_step(k, Z.stride(), B_C_dO_X_Y_Z_part.stride()),
-        DESCRIPTORS=DESCRIPTORS,
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((16, i, j, k), B_C_dO_X_Y_Z_part.stride(), (16, 32, 1, 16)),
         _reach((a, j, b), B.stride(), (32, 1, 32)),
         _reach((b, k), C.stride(), (32, 16)),
         _reach((i, a), A.stride(), (32, 32)),
         _reach((a, j, k), B_C.stride(), (32, 1, 16)),
         _reach((i, j, k), total.stride(), (32, 1, 16)),
-        _reach((i, j, k), dO_X_Y_Z.stride(), (32, 1, 16)),
     ) >= 2**31
     GRID = (j * triton.cdiv(k, 16),)
-    tensor_train_gradient_B_C_total_dO_X_Y_Z_merge[GRID](
-        B_C_dO_X_Y_Z_part, B, C, A, B_C, total, dO_X_Y_Z,
-        k, 16, a, b, i,
-        *B_C_dO_X_Y_Z_part.stride(), *B.stride(), *C.stride(), *A.stride(), *B_C.stride(),
-        *total.stride(), *dO_X_Y_Z.stride(),
-        BLOCK_K=16, BLOCK_N_PART16=16, BLOCK_A=32, BLOCK_B=32, BLOCK_I=32,
-        EVEN_K=k % 16 == 0, EVEN_N_PART16=True, EVEN_A=a == 32, EVEN_B=b == 32, EVEN_I=i == 32,
-        STEP_K=_step(k, B_C_dO_X_Y_Z_part.stride(), C.stride(), B_C.stride(), total.stride(),
-        dO_X_Y_Z.stride()),
-        WIDE=WIDE,
-        num_warps=4, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((i, j, k), dO_X_Y_Z.stride(), (32, 1, 32)),
-        _reach((a, j, k), B_C.stride(), (32, 1, 32)),
-        _reach((i, a), A.stride(), (32, 32)),
-        _reach((a, j, b), B.stride(), (32, 1, 32)),
-        _reach((b, k), C.stride(), (32, 32)),
-        _reach((i, a), dA.stride(), (32, 32)),
-        _reach((a, j, b), dB.stride(), (32, 1, 32)),
-        _reach((b, k), dC.stride(), (32, 32)),
-    ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(dO_X_Y_Z, B_C, A, B, C, dA, dC)
-    GRID = (1,)
-    tensor_train_gradient_dA_dB_dC[GRID](
-        TensorDescriptor.from_tensor(dO_X_Y_Z.permute(1, 0, 2), [1, 32, 32])
-        if DESCRIPTORS else dO_X_Y_Z,
-        TensorDescriptor.from_tensor(B_C.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else B_C,
-        TensorDescriptor.from_tensor(A, [32, 32]) if DESCRIPTORS else A,
-        TensorDescriptor.from_tensor(B.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else B,
-        TensorDescriptor.from_tensor(C, [32, 32]) if DESCRIPTORS else C,
-        TensorDescriptor.from_tensor(dA, [32, 32]) if DESCRIPTORS else dA, dB,
-        TensorDescriptor.from_tensor(dC, [32, 32]) if DESCRIPTORS else dC,
-        j, i, k, a, b,
-        *dO_X_Y_Z.stride(), *B_C.stride(), *A.stride(), *B.stride(), *C.stride(), *dA.stride(),
-        *dB.stride(), *dC.stride(),
-        BLOCK_I=32, BLOCK_K=32, BLOCK_A=32, BLOCK_B=32,
-        EVEN_I=i == 32, EVEN_K=k == 32, EVEN_A=a == 32, EVEN_B=b == 32,
-        STEP_K=_step(k, dO_X_Y_Z.stride(), B_C.stride(), C.stride(), dC.stride()),
-        STEP_A=_step(a, A.stride(), dA.stride()), STEP_B=_step(b, B.stride(), dB.stride()),
-        DESCRIPTORS=DESCRIPTORS,
+    tensor_train_gradient_B_C_total[GRID](
+        B, C, A, B_C, total,
+        k, a, b, i,
+        *B.stride(), *C.stride(), *A.stride(), *B_C.stride(), *total.stride(),
+        BLOCK_K=16, BLOCK_A=32, BLOCK_B=32, BLOCK_I=32,
+        EVEN_K=k % 16 == 0, EVEN_A=a == 32, EVEN_B=b == 32, EVEN_I=i == 32,
+        STEP_B=_step(b, B.stride()), STEP_K=_step(k, C.stride(), B_C.stride(), total.stride()),
+        STEP_A=_step(a, A.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
@@ -776,6 +756,77 @@ def run(X, Y, Z, A, B, C, dO):
         EVEN_N=n % 128 == 0, EVEN_J=j == 32, EVEN_K=k == 32,
         STEP_K=_step(k, total.stride(), Z.stride(), dZ.stride()),
         STEP_J=_step(j, Y.stride(), dY.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((n,), dO.stride(), (128,)),
+        _reach((n, i), X.stride(), (128, 1)),
+        _reach((n, j), Y.stride(), (128, 32)),
+        _reach((n, k), Z.stride(), (128, 32)),
+        _reach((16, i, j, k), dO_X_Y_Z_dO_X_Y_Z_part.stride(), (1, 1, 32, 32)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(Z)
+    GRID = (16 * i * triton.cdiv(j, 32) * triton.cdiv(k, 32),)
+    tensor_train_gradient_dO_X_Y_Z_parts[GRID](
+        dO, X, Y, TensorDescriptor.from_tensor(Z, [128, 32]) if DESCRIPTORS else Z,
+        dO_X_Y_Z_dO_X_Y_Z_part,
+        16, i, j, k, n,
+        *dO.stride(), *X.stride(), *Y.stride(), *Z.stride(), *dO_X_Y_Z_dO_X_Y_Z_part.stride(),
+        BLOCK_J=32, BLOCK_K=32, BLOCK_N=128,
+        EVEN_J=j % 32 == 0, EVEN_K=k % 32 == 0, EVEN_N=n % 128 == 0,
+        STEP_J=_step(j, Y.stride()), STEP_K=_step(k, Z.stride(), dO_X_Y_Z_dO_X_Y_Z_part.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((16, i, j, k), dO_X_Y_Z_dO_X_Y_Z_part.stride(), (16, 1, 1, 32)),
+        _reach((i, j, k), dO_X_Y_Z.stride(), (1, 1, 32)),
+    ) >= 2**31
+    GRID = (i * j * triton.cdiv(k, 32),)
+    tensor_train_gradient_dO_X_Y_Z_merge[GRID](
+        dO_X_Y_Z_dO_X_Y_Z_part, dO_X_Y_Z,
+        j, k, 16,
+        *dO_X_Y_Z_dO_X_Y_Z_part.stride(), *dO_X_Y_Z.stride(),
+        BLOCK_K=32, BLOCK_N_PART16=16,
+        EVEN_K=k % 32 == 0, EVEN_N_PART16=True,
+        STEP_K=_step(k, dO_X_Y_Z_dO_X_Y_Z_part.stride(), dO_X_Y_Z.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((i, j, k), dO_X_Y_Z.stride(), (32, 1, 32)),
+        _reach((a, j, k), B_C.stride(), (32, 1, 32)),
+        _reach((i, a), A.stride(), (32, 32)),
+        _reach((a, j, b), B.stride(), (32, 1, 32)),
+        _reach((b, k), C.stride(), (32, 32)),
+        _reach((i, a), dA.stride(), (32, 32)),
+        _reach((a, j, b), dB.stride(), (32, 1, 32)),
+        _reach((b, k), dC.stride(), (32, 32)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(dO_X_Y_Z, B_C, A, B, C, dA, dC)
+    GRID = (1,)
+    tensor_train_gradient_dA_dB_dC[GRID](
+        TensorDescriptor.from_tensor(dO_X_Y_Z.permute(1, 0, 2), [1, 32, 32])
+        if DESCRIPTORS else dO_X_Y_Z,
+        TensorDescriptor.from_tensor(B_C.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else B_C,
+        TensorDescriptor.from_tensor(A, [32, 32]) if DESCRIPTORS else A,
+        TensorDescriptor.from_tensor(B.permute(1, 0, 2), [1, 32, 32]) if DESCRIPTORS else B,
+        TensorDescriptor.from_tensor(C, [32, 32]) if DESCRIPTORS else C,
+        TensorDescriptor.from_tensor(dA, [32, 32]) if DESCRIPTORS else dA, dB,
+        TensorDescriptor.from_tensor(dC, [32, 32]) if DESCRIPTORS else dC,
+        j, i, k, a, b,
+        *dO_X_Y_Z.stride(), *B_C.stride(), *A.stride(), *B.stride(), *C.stride(), *dA.stride(),
+        *dB.stride(), *dC.stride(),
+        BLOCK_I=32, BLOCK_K=32, BLOCK_A=32, BLOCK_B=32,
+        EVEN_I=i == 32, EVEN_K=k == 32, EVEN_A=a == 32, EVEN_B=b == 32,
+        STEP_K=_step(k, dO_X_Y_Z.stride(), B_C.stride(), C.stride(), dC.stride()),
+        STEP_A=_step(a, A.stride(), dA.stride()), STEP_B=_step(b, B.stride(), dB.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
         num_warps=4, num_stages=3,

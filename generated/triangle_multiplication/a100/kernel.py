@@ -22,9 +22,9 @@ triangle_multiplication_T:
   group i
   group j
   tile c = 1
-  tile i = 256
-  tile j = 64
-  tile k = 128
+  tile i = 128
+  tile j = 128
+  tile k = 64
 triangle_multiplication:
   group i
   group j
@@ -192,7 +192,7 @@ def triangle_multiplication_T(
 
     # stream k
     T_acc = tl.zeros([BLOCK_I, BLOCK_J], tl.float32)
-    for k_start in tl.range(0, size_k, BLOCK_K):
+    for k_start in tl.range(0, size_k, BLOCK_K, num_stages=2):
         k = k_start + tl.arange(0, BLOCK_K).to(INDEX)
         k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
         A_tile = tl.load(
@@ -372,18 +372,18 @@ def run(X, Z, G, P, H, R, W, U):
     )
 
     WIDE = max(
-        _reach((c, i, k), A.stride(), (1, 256, 128)),
-        _reach((c, i, k), X_H.stride(), (1, 256, 128)),
-        _reach((c, i, k), X_R.stride(), (1, 256, 128)),
-        _reach((i, c, i), T.stride(), (256, 1, 64)),
+        _reach((c, i, k), A.stride(), (1, 128, 64)),
+        _reach((c, i, k), X_H.stride(), (1, 128, 64)),
+        _reach((c, i, k), X_R.stride(), (1, 128, 64)),
+        _reach((i, c, i), T.stride(), (128, 1, 128)),
     ) >= 2**31
-    GRID = (c * triton.cdiv(i, 256) * triton.cdiv(i, 64),)
+    GRID = (c * triton.cdiv(i, 128) * triton.cdiv(i, 128),)
     triangle_multiplication_T[GRID](
         A, X_H, X_R, T,
         i, i, k,
         *A.stride(), *X_H.stride(), *X_R.stride(), *T.stride(),
-        BLOCK_I=256, BLOCK_J=64, BLOCK_K=128,
-        EVEN_I=i % 256 == 0, EVEN_J=i % 64 == 0, EVEN_K=k % 128 == 0,
+        BLOCK_I=128, BLOCK_J=128, BLOCK_K=64,
+        EVEN_I=i % 128 == 0, EVEN_J=i % 128 == 0, EVEN_K=k % 64 == 0,
         STEP_K=_step(k, A.stride(), X_H.stride(), X_R.stride()), STEP_J=_step(i, T.stride()),
         WIDE=WIDE,
         num_warps=8, num_stages=2,

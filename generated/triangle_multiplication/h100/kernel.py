@@ -196,7 +196,7 @@ def triangle_multiplication_T(
 
     # stream k
     T_acc = tl.zeros([BLOCK_I, BLOCK_J], tl.float32)
-    for k_start in tl.range(0, size_k, BLOCK_K):
+    for k_start in tl.range(0, size_k, BLOCK_K, num_stages=2):
         k = k_start + tl.arange(0, BLOCK_K).to(INDEX)
         k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
         if DESCRIPTORS:
@@ -415,7 +415,7 @@ def run(X, Z, G, P, H, R, W, U):
         STEP_K=_step(k, A.stride(), X_H.stride(), X_R.stride()), STEP_J=_step(i, T.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=8, num_stages=2,
     )
 
     WIDE = max(

@@ -10,7 +10,7 @@ triangle_multiplication_gradient:
   bound the search: after the work of 9,000 settings, no other orders of points, and no more
       points, of the term as is were tried
   bound the search: after the work of 9,000 settings, no other terms were tried in quick cuts
-  bound the search: after the work of 10,221 settings, no other orders, points or terms were
+  bound the search: after the work of 10,205 settings, no other orders, points or terms were
       tried
   materialise sigmoid [i j e]
   materialise scaled [i j e]
@@ -30,12 +30,12 @@ triangle_multiplication_gradient:
   materialise scaled_6 [c i k]
   materialise T [i c j]
   materialise scaled_8 [i j e]
-  materialise dG_dG_part [i_part8 c d] in fp32
-  materialise dG_dP_part [i_part8 c d] in fp32
-  materialise dG_dH_part [i_part8 c d] in fp32
-  materialise dG_dR_part [i_part8 c d] in fp32
-  materialise dW_dW_part [i_part128 e c] in fp32
-  materialise dW_dU_part [i_part128 e d] in fp32
+  materialise dG_dG_part [i_part64 c d] in fp32
+  materialise dG_dP_part [i_part64 c d] in fp32
+  materialise dG_dH_part [i_part64 c d] in fp32
+  materialise dG_dR_part [i_part64 c d] in fp32
+  materialise dW_dW_part [i_part64 e c] in fp32
+  materialise dW_dU_part [i_part64 e d] in fp32
 triangle_multiplication_gradient_sigmoid_scaled_total_difference:
   stream e
   group i
@@ -89,39 +89,37 @@ triangle_multiplication_gradient_T:
   tile i = 128
   tile j = 128
   tile k = 64
-triangle_multiplication_gradient_scaled_8_dZ:
-  stream e
+triangle_multiplication_gradient_scaled_8:
   group i
   group j
+  group e
   tile i = 1
   tile j = 128
-  tile e = 32
-triangle_multiplication_gradient_dG_dP_dH_dR_parts:
+  tile e = 128
+triangle_multiplication_gradient_dZ_dG_dP_dH_dR_parts:
   stream i
-  part i = 8
+  part i = 64
   group d
-  group c
-  tile d = 64
-  tile c = 16
+  tile d = 32
   tile i = 1
-triangle_multiplication_gradient_dG_dP_dH_dR_merge:
-  merge i_part8
+triangle_multiplication_gradient_dZ_dG_dP_dH_dR_merge:
+  merge i_part64
   group d
   group c
   tile d = 4
-  tile c = 4
-  tile i_part8 = 8
+  tile c = 1
+  tile i_part64 = 64
 triangle_multiplication_gradient_dW_dU_parts:
   stream i
-  part i = 128
+  part i = 64
   group e
   tile e = 64
   tile i = 1
 triangle_multiplication_gradient_dW_dU_merge:
-  merge i_part128
+  merge i_part64
   group e
   tile e = 1
-  tile i_part128 = 128
+  tile i_part64 = 32
 
 triangle_multiplication_gradient_sigmoid_scaled_total_difference, in values and axis sizes (g:
     group, s: chunk, M: memory):
@@ -162,35 +160,35 @@ triangle_multiplication_gradient_T, in values and axis sizes (g: group, s: chunk
   M = g_c*g_i*g_j + g_c*g_i*s_k + 2*g_c*g_j*s_k
   bound = c*i*j + 2*sqrt(2)*c*i*j*k/sqrt(M)
 
-triangle_multiplication_gradient_scaled_8_dZ, in values and axis sizes (g: group, s: chunk, M:
-    memory):
-  H = c*e*i*j/(g_i*g_j) + c*i*j + d*e*i*j/(g_i*g_j) + d*i*j + 4*e*i*j
-  M = c*g_i*g_j + c*s_e + d*g_i*g_j + d*s_e + 4*g_i*g_j*s_e
-  bound = c*i*j + d*i*j + 4*e*i*j + c**2*e*i*j/M + 2*c*d*e*i*j/M + d**2*e*i*j/M
+triangle_multiplication_gradient_scaled_8, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = c*e*i*j/(g_i*g_j) + c*e*i*j/g_e + 4*e*i*j
+  M = Max(4*g_e*g_i*g_j, c*g_e + c*g_i*g_j + 3*g_e*g_i*g_j)
+  bound = 4*e*i*j + 2*c**2*e*i*j/M + 2*c*e*i*j*sqrt(3*M + c**2)/M
 
-triangle_multiplication_gradient_dG_dP_dH_dR_parts, in values and axis sizes (g: group, s:
+triangle_multiplication_gradient_dZ_dG_dP_dH_dR_parts, in values and axis sizes (g: group, s:
     chunk, M: memory):
-  H = 4*c*d*i_part8 + 4*c*d*i*k/g_d + c*d*i*k/g_c
-  M = 4*g_c*g_d + 4*g_c*k*s_i + g_d*k*s_i
-  bound = 4*c*d*i_part8 + 8*c*d*i*k/sqrt(M)
+  H = 4*c*d*i_part64 + 4*c*d*i*k/g_d + d*e*i_part64 + d*e*i*j/g_d + d*i*j + d*i*k
+  M = 4*c*g_d + 4*c*k*s_i + e*g_d + e*j*s_i + g_d*j*s_i + g_d*k*s_i
+  bound = 4*c*d*i_part64 + d*e*i_part64 + d*i*j + d*i*k + 16*c**2*d*i*k/M + 4*c*d*e*i*j/M +
+      4*c*d*e*i*k/M + d*e**2*i*j/M
 
-triangle_multiplication_gradient_dG_dP_dH_dR_merge, in values and axis sizes (g: group, s:
+triangle_multiplication_gradient_dZ_dG_dP_dH_dR_merge, in values and axis sizes (g: group, s:
     chunk, M: memory):
-  H = 4*c*d*i_part8 + 4*c*d
-  M = 4*g_c*g_d*s_i_part8 + 4*g_c*g_d
-  bound = 4*c*d*i_part8 + 4*c*d
+  H = 4*c*d*i_part64 + 4*c*d
+  M = 4*g_c*g_d*s_i_part64 + 4*g_c*g_d
+  bound = 4*c*d*i_part64 + 4*c*d
 
 triangle_multiplication_gradient_dW_dU_parts, in values and axis sizes (g: group, s: chunk, M:
     memory):
-  H = c*e*i_part128 + c*e*i*j/g_e + d*e*i_part128 + d*e*i*j/g_e + 2*e*i*j
+  H = c*e*i_part64 + c*e*i*j/g_e + d*e*i_part64 + d*e*i*j/g_e + 2*e*i*j
   M = c*g_e + c*j*s_i + d*g_e + d*j*s_i + 2*g_e*j*s_i
-  bound = c*e*i_part128 + d*e*i_part128 + 2*e*i*j + c**2*e*i*j/M + 2*c*d*e*i*j/M + d**2*e*i*j/M
+  bound = c*e*i_part64 + d*e*i_part64 + 2*e*i*j + c**2*e*i*j/M + 2*c*d*e*i*j/M + d**2*e*i*j/M
 
 triangle_multiplication_gradient_dW_dU_merge, in values and axis sizes (g: group, s: chunk, M:
     memory):
-  H = c*e*i_part128 + c*e + d*e*i_part128 + d*e
-  M = c*g_e*s_i_part128 + c*g_e + d*g_e*s_i_part128 + d*g_e
-  bound = c*e*i_part128 + c*e + d*e*i_part128 + d*e
+  H = c*e*i_part64 + c*e + d*e*i_part64 + d*e
+  M = c*g_e*s_i_part64 + c*g_e + d*g_e*s_i_part64 + d*g_e
+  bound = c*e*i_part64 + c*e + d*e*i_part64 + d*e
 """
 
 import math
@@ -814,14 +812,9 @@ def triangle_multiplication_gradient_dX(
     scaled_5_base = scaled_5 + i * scaled_5_stride_i
     scaled_6_base = scaled_6 + i * scaled_6_stride_i
     dX_base = dX + i * dX_stride_i
-    scaled_6_tile = tl.load(
-        scaled_6_base + c[None, :] * scaled_6_stride_c + k[:, None] * scaled_6_stride_k,
-        mask=c_in[None, :] & k_in[:, None],
-        other=0.0,
-    )
-    G_tile = tl.load(
-        G + d[:, None] * G_stride_d + c[None, :] * G_stride_c,
-        mask=d_in[:, None] & c_in[None, :],
+    shifted_tile = tl.load(
+        shifted_base + k[:, None] * shifted_stride_k + d[None, :] * shifted_stride_d,
+        mask=k_in[:, None] & d_in[None, :],
         other=0.0,
     )
     scaled_5_tile = tl.load(
@@ -834,9 +827,14 @@ def triangle_multiplication_gradient_dX(
         mask=d_in[:, None] & c_in[None, :],
         other=0.0,
     )
-    shifted_tile = tl.load(
-        shifted_base + k[:, None] * shifted_stride_k + d[None, :] * shifted_stride_d,
-        mask=k_in[:, None] & d_in[None, :],
+    scaled_6_tile = tl.load(
+        scaled_6_base + c[None, :] * scaled_6_stride_c + k[:, None] * scaled_6_stride_k,
+        mask=c_in[None, :] & k_in[:, None],
+        other=0.0,
+    )
+    G_tile = tl.load(
+        G + d[:, None] * G_stride_d + c[None, :] * G_stride_c,
+        mask=d_in[:, None] & c_in[None, :],
         other=0.0,
     )
     dX_2 = tl.dot(
@@ -900,7 +898,7 @@ def triangle_multiplication_gradient_T(
 
     # stream k
     T_acc = tl.zeros([BLOCK_I, BLOCK_J], tl.float32)
-    for k_start in tl.range(0, size_k, BLOCK_K):
+    for k_start in tl.range(0, size_k, BLOCK_K, num_stages=2):
         k = k_start + tl.arange(0, BLOCK_K).to(INDEX)
         k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
         if DESCRIPTORS:
@@ -948,15 +946,14 @@ def triangle_multiplication_gradient_T(
 
 
 @triton.jit
-def triangle_multiplication_gradient_scaled_8_dZ(
-    dO, T, W, sigmoid_2, difference, U, scaled_8, dZ, size_j, size_e, size_c, size_d, dO_stride_i,
-    dO_stride_j, dO_stride_e, T_stride_i, T_stride_c, T_stride_j, W_stride_c, W_stride_e,
-    sigmoid_stride_i, sigmoid_stride_j, sigmoid_stride_e, difference_stride_i, difference_stride_j,
-    difference_stride_e, U_stride_d, U_stride_e, scaled_8_stride_i, scaled_8_stride_j,
-    scaled_8_stride_e, dZ_stride_i, dZ_stride_j, dZ_stride_d, BLOCK_J: tl.constexpr,
-    BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_J: tl.constexpr,
-    EVEN_E: tl.constexpr, EVEN_C: tl.constexpr, EVEN_D: tl.constexpr, STEP_E: tl.constexpr,
-    STEP_J: tl.constexpr, STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+def triangle_multiplication_gradient_scaled_8(
+    dO, T, W, sigmoid_2, difference, scaled_8, size_j, size_e, size_c, dO_stride_i, dO_stride_j,
+    dO_stride_e, T_stride_i, T_stride_c, T_stride_j, W_stride_c, W_stride_e, sigmoid_stride_i,
+    sigmoid_stride_j, sigmoid_stride_e, difference_stride_i, difference_stride_j,
+    difference_stride_e, scaled_8_stride_i, scaled_8_stride_j, scaled_8_stride_e,
+    BLOCK_J: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, EVEN_J: tl.constexpr,
+    EVEN_E: tl.constexpr, EVEN_C: tl.constexpr, STEP_E: tl.constexpr, STEP_J: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -969,18 +966,16 @@ def triangle_multiplication_gradient_scaled_8_dZ(
     sigmoid_stride_j = sigmoid_stride_j // STEP_E * STEP_E
     difference_stride_i = difference_stride_i // STEP_E * STEP_E
     difference_stride_j = difference_stride_j // STEP_E * STEP_E
-    U_stride_d = U_stride_d // STEP_E * STEP_E
     scaled_8_stride_i = scaled_8_stride_i // STEP_E * STEP_E
     scaled_8_stride_j = scaled_8_stride_j // STEP_E * STEP_E
     size_j = size_j // STEP_J * STEP_J
     T_stride_i = T_stride_i // STEP_J * STEP_J
     T_stride_c = T_stride_c // STEP_J * STEP_J
-    size_d = size_d // STEP_D * STEP_D
-    dZ_stride_i = dZ_stride_i // STEP_D * STEP_D
-    dZ_stride_j = dZ_stride_j // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
+    e_id = pid % tl.cdiv(size_e, BLOCK_E)
+    pid = pid // tl.cdiv(size_e, BLOCK_E)
     j_id = pid % tl.cdiv(size_j, BLOCK_J)
     pid = pid // tl.cdiv(size_j, BLOCK_J)
     i = pid
@@ -988,111 +983,68 @@ def triangle_multiplication_gradient_scaled_8_dZ(
     c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
     j = j_id * BLOCK_J + tl.arange(0, BLOCK_J)
     j_in = tl.full([BLOCK_J], True, tl.int1) if EVEN_J else j < size_j
-    d = tl.arange(0, BLOCK_D).to(INDEX)
-    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+    e = e_id * BLOCK_E + tl.arange(0, BLOCK_E)
+    e_in = tl.full([BLOCK_E], True, tl.int1) if EVEN_E else e < size_e
 
     # where its tensors start
     dO_base = dO + i * dO_stride_i
+    T_base = T + i * T_stride_i
     sigmoid_base = sigmoid_2 + i * sigmoid_stride_i
     difference_base = difference + i * difference_stride_i
     scaled_8_base = scaled_8 + i * scaled_8_stride_i
-    if not DESCRIPTORS:
-        T_base = T + i * T_stride_i
-        dZ_base = dZ + i * dZ_stride_i
-
-    # held by the group for the whole stream
-    if DESCRIPTORS:
-        T_tile = tl.reshape(T.load([i, 0, j_id * BLOCK_J]), [BLOCK_C, BLOCK_J])
-    else:
-        T_tile = tl.load(
-            T_base + c[:, None] * T_stride_c + j[None, :] * T_stride_j,
-            mask=c_in[:, None] & j_in[None, :],
-            other=0.0,
-        )
-
-    # stream e
-    dZ_acc = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
-    for e_start in tl.range(0, size_e, BLOCK_E):
-        e = e_start + tl.arange(0, BLOCK_E).to(INDEX)
-        e_in = tl.full([BLOCK_E], True, tl.int1) if EVEN_E else e < size_e
-        dO_tile = tl.load(
-            dO_base + j[:, None] * dO_stride_j + e[None, :] * dO_stride_e,
-            mask=j_in[:, None] & e_in[None, :],
-            other=0.0,
-        )
-        if DESCRIPTORS:
-            W_tile = W.load([0, e_start])
-        else:
-            W_tile = tl.load(
-                W + c[:, None] * W_stride_c + e[None, :] * W_stride_e,
-                mask=c_in[:, None] & e_in[None, :],
-                other=0.0,
-            )
-        total8 = tl.dot(tl.trans(T_tile), W_tile, input_precision='ieee')
-        sigmoid_tile = tl.load(
-            sigmoid_base + j[:, None] * sigmoid_stride_j + e[None, :] * sigmoid_stride_e,
-            mask=j_in[:, None] & e_in[None, :],
-            other=0.0,
-        )
-        difference_tile = tl.load(
-            difference_base + j[:, None] * difference_stride_j + e[None, :] * difference_stride_e,
-            mask=j_in[:, None] & e_in[None, :],
-            other=0.0,
-        )
-        if DESCRIPTORS:
-            U_tile = U.load([0, e_start])
-        else:
-            U_tile = tl.load(
-                U + d[:, None] * U_stride_d + e[None, :] * U_stride_e,
-                mask=d_in[:, None] & e_in[None, :],
-                other=0.0,
-            )
-        dZ_acc = tl.dot(
-            (
-                dO_tile.to(tl.float32)
-                * total8
-                * sigmoid_tile.to(tl.float32)
-                * difference_tile.to(tl.float32)
-            ).to(dO.dtype.element_ty),
-            tl.trans(U_tile),
-            dZ_acc,
-            input_precision='ieee',
-        )
-        scaled_8_2 = (
-            dO_tile.to(tl.float32)
-            * total8
-            * sigmoid_tile.to(tl.float32)
-            * difference_tile.to(tl.float32)
-        )
-        tl.store(
-            scaled_8_base + j[:, None] * scaled_8_stride_j + e[None, :] * scaled_8_stride_e,
-            scaled_8_2,
-            mask=j_in[:, None] & e_in[None, :],
-        )
-
-    # tail
-    dZ_tile = dZ_acc
-    if DESCRIPTORS:
-        dZ.store([i, j_id * BLOCK_J, 0], tl.reshape(dZ_tile.to(dZ.dtype), [1, BLOCK_J, BLOCK_D]))
-    else:
-        tl.store(
-            dZ_base + j[:, None] * dZ_stride_j + d[None, :] * dZ_stride_d,
-            dZ_tile,
-            mask=j_in[:, None] & d_in[None, :],
-        )
+    dO_tile = tl.load(
+        dO_base + j[:, None] * dO_stride_j + e[None, :] * dO_stride_e,
+        mask=j_in[:, None] & e_in[None, :],
+        other=0.0,
+    )
+    T_tile = tl.load(
+        T_base + c[:, None] * T_stride_c + j[None, :] * T_stride_j,
+        mask=c_in[:, None] & j_in[None, :],
+        other=0.0,
+    )
+    W_tile = tl.load(
+        W + c[:, None] * W_stride_c + e[None, :] * W_stride_e,
+        mask=c_in[:, None] & e_in[None, :],
+        other=0.0,
+    )
+    total8 = tl.dot(tl.trans(T_tile), W_tile, input_precision='ieee')
+    sigmoid_tile = tl.load(
+        sigmoid_base + j[:, None] * sigmoid_stride_j + e[None, :] * sigmoid_stride_e,
+        mask=j_in[:, None] & e_in[None, :],
+        other=0.0,
+    )
+    difference_tile = tl.load(
+        difference_base + j[:, None] * difference_stride_j + e[None, :] * difference_stride_e,
+        mask=j_in[:, None] & e_in[None, :],
+        other=0.0,
+    )
+    scaled_8_2 = (
+        dO_tile.to(tl.float32)
+        * total8
+        * sigmoid_tile.to(tl.float32)
+        * difference_tile.to(tl.float32)
+    )
+    tl.store(
+        scaled_8_base + j[:, None] * scaled_8_stride_j + e[None, :] * scaled_8_stride_e,
+        scaled_8_2,
+        mask=j_in[:, None] & e_in[None, :],
+    )
 
 
 @triton.jit
-def triangle_multiplication_gradient_dG_dP_dH_dR_parts(
-    scaled_6, X, scaled_5, scaled_3, scaled_2, dG_part, dP_part, dH_part, dR_part, size_i_part8,
-    size_d, size_c, size_i, size_k, scaled_6_stride_c, scaled_6_stride_i, scaled_6_stride_k,
-    X_stride_i, X_stride_k, X_stride_d, scaled_5_stride_c, scaled_5_stride_i, scaled_5_stride_k,
-    scaled_3_stride_i, scaled_3_stride_c, scaled_3_stride_k, scaled_2_stride_i, scaled_2_stride_c,
-    scaled_2_stride_k, dG_part_stride_i_part8, dG_part_stride_c, dG_part_stride_d,
-    dP_part_stride_i_part8, dP_part_stride_c, dP_part_stride_d, dH_part_stride_i_part8,
-    dH_part_stride_c, dH_part_stride_d, dR_part_stride_i_part8, dR_part_stride_c, dR_part_stride_d,
-    BLOCK_D: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_D: tl.constexpr,
-    EVEN_C: tl.constexpr, EVEN_K: tl.constexpr, STEP_K: tl.constexpr, STEP_D: tl.constexpr,
+def triangle_multiplication_gradient_dZ_dG_dP_dH_dR_parts(
+    scaled_6, X, scaled_5, scaled_3, scaled_2, scaled_8, U, dZ, dG_part, dP_part, dH_part, dR_part,
+    size_i_part64, size_d, size_i, size_j, size_e, size_c, size_k, scaled_6_stride_c,
+    scaled_6_stride_i, scaled_6_stride_k, X_stride_i, X_stride_k, X_stride_d, scaled_5_stride_c,
+    scaled_5_stride_i, scaled_5_stride_k, scaled_3_stride_i, scaled_3_stride_c, scaled_3_stride_k,
+    scaled_2_stride_i, scaled_2_stride_c, scaled_2_stride_k, scaled_8_stride_i, scaled_8_stride_j,
+    scaled_8_stride_e, U_stride_d, U_stride_e, dZ_stride_i, dZ_stride_j, dZ_stride_d,
+    dG_part_stride_i_part64, dG_part_stride_c, dG_part_stride_d, dP_part_stride_i_part64,
+    dP_part_stride_c, dP_part_stride_d, dH_part_stride_i_part64, dH_part_stride_c, dH_part_stride_d,
+    dR_part_stride_i_part64, dR_part_stride_c, dR_part_stride_d, BLOCK_D: tl.constexpr,
+    BLOCK_J: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
+    EVEN_D: tl.constexpr, EVEN_J: tl.constexpr, EVEN_E: tl.constexpr, EVEN_C: tl.constexpr,
+    EVEN_K: tl.constexpr, STEP_K: tl.constexpr, STEP_D: tl.constexpr, STEP_E: tl.constexpr,
     DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
@@ -1110,47 +1062,65 @@ def triangle_multiplication_gradient_dG_dP_dH_dR_parts(
     size_d = size_d // STEP_D * STEP_D
     X_stride_i = X_stride_i // STEP_D * STEP_D
     X_stride_k = X_stride_k // STEP_D * STEP_D
-    dG_part_stride_i_part8 = dG_part_stride_i_part8 // STEP_D * STEP_D
+    dZ_stride_i = dZ_stride_i // STEP_D * STEP_D
+    dZ_stride_j = dZ_stride_j // STEP_D * STEP_D
+    dG_part_stride_i_part64 = dG_part_stride_i_part64 // STEP_D * STEP_D
     dG_part_stride_c = dG_part_stride_c // STEP_D * STEP_D
-    dP_part_stride_i_part8 = dP_part_stride_i_part8 // STEP_D * STEP_D
+    dP_part_stride_i_part64 = dP_part_stride_i_part64 // STEP_D * STEP_D
     dP_part_stride_c = dP_part_stride_c // STEP_D * STEP_D
-    dH_part_stride_i_part8 = dH_part_stride_i_part8 // STEP_D * STEP_D
+    dH_part_stride_i_part64 = dH_part_stride_i_part64 // STEP_D * STEP_D
     dH_part_stride_c = dH_part_stride_c // STEP_D * STEP_D
-    dR_part_stride_i_part8 = dR_part_stride_i_part8 // STEP_D * STEP_D
+    dR_part_stride_i_part64 = dR_part_stride_i_part64 // STEP_D * STEP_D
     dR_part_stride_c = dR_part_stride_c // STEP_D * STEP_D
+    size_e = size_e // STEP_E * STEP_E
+    scaled_8_stride_i = scaled_8_stride_i // STEP_E * STEP_E
+    scaled_8_stride_j = scaled_8_stride_j // STEP_E * STEP_E
+    U_stride_d = U_stride_d // STEP_E * STEP_E
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    c_id = pid % tl.cdiv(size_c, BLOCK_C)
-    pid = pid // tl.cdiv(size_c, BLOCK_C)
     d_id = pid % tl.cdiv(size_d, BLOCK_D)
     pid = pid // tl.cdiv(size_d, BLOCK_D)
-    i_part8 = pid
-    c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)
+    i_part64 = pid
+    j = tl.arange(0, BLOCK_J).to(INDEX)
+    j_in = tl.full([BLOCK_J], True, tl.int1) if EVEN_J else j < size_j
+    c = tl.arange(0, BLOCK_C).to(INDEX)
     c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
     k = tl.arange(0, BLOCK_K).to(INDEX)
     k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
     d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+    e = tl.arange(0, BLOCK_E).to(INDEX)
+    e_in = tl.full([BLOCK_E], True, tl.int1) if EVEN_E else e < size_e
 
     # where its tensors start
-    dG_part_base = dG_part + i_part8 * dG_part_stride_i_part8
-    dP_part_base = dP_part + i_part8 * dP_part_stride_i_part8
-    dH_part_base = dH_part + i_part8 * dH_part_stride_i_part8
-    dR_part_base = dR_part + i_part8 * dR_part_stride_i_part8
+    dG_part_base = dG_part + i_part64 * dG_part_stride_i_part64
+    dP_part_base = dP_part + i_part64 * dP_part_stride_i_part64
+    dH_part_base = dH_part + i_part64 * dH_part_stride_i_part64
+    dR_part_base = dR_part + i_part64 * dR_part_stride_i_part64
+
+    # held by the group for the whole stream
+    if DESCRIPTORS:
+        U_tile = U.load([d_id * BLOCK_D, 0])
+    else:
+        U_tile = tl.load(
+            U + d[:, None] * U_stride_d + e[None, :] * U_stride_e,
+            mask=d_in[:, None] & e_in[None, :],
+            other=0.0,
+        )
 
     # stream i
     dG = tl.zeros([BLOCK_C, BLOCK_D], tl.float32)
     dP = tl.zeros([BLOCK_C, BLOCK_D], tl.float32)
     dH = tl.zeros([BLOCK_C, BLOCK_D], tl.float32)
     dR = tl.zeros([BLOCK_C, BLOCK_D], tl.float32)
-    i_share = tl.cdiv(size_i, size_i_part8)
-    i_first = i_part8 * i_share
+    i_share = tl.cdiv(size_i, size_i_part64)
+    i_first = i_part64 * i_share
     i_end = tl.minimum(i_first + i_share, size_i)
     for i_start in tl.range(i_first, i_end):
         i = tl.cast(i_start, INDEX)
         if DESCRIPTORS:
-            scaled_6_tile = tl.reshape(scaled_6.load([i, c_id * BLOCK_C, 0]), [BLOCK_C, BLOCK_K])
+            scaled_6_tile = tl.reshape(scaled_6.load([i, 0, 0]), [BLOCK_C, BLOCK_K])
         else:
             scaled_6_tile = tl.load(
                 scaled_6
@@ -1170,7 +1140,7 @@ def triangle_multiplication_gradient_dG_dP_dH_dR_parts(
             )
         dG = tl.dot(scaled_6_tile, X_tile, dG, input_precision='ieee')
         if DESCRIPTORS:
-            scaled_5_tile = tl.reshape(scaled_5.load([i, c_id * BLOCK_C, 0]), [BLOCK_C, BLOCK_K])
+            scaled_5_tile = tl.reshape(scaled_5.load([i, 0, 0]), [BLOCK_C, BLOCK_K])
         else:
             scaled_5_tile = tl.load(
                 scaled_5
@@ -1182,7 +1152,7 @@ def triangle_multiplication_gradient_dG_dP_dH_dR_parts(
             )
         dP = tl.dot(scaled_5_tile, X_tile, dP, input_precision='ieee')
         if DESCRIPTORS:
-            scaled_3_tile = tl.reshape(scaled_3.load([i, c_id * BLOCK_C, 0]), [BLOCK_C, BLOCK_K])
+            scaled_3_tile = tl.reshape(scaled_3.load([i, 0, 0]), [BLOCK_C, BLOCK_K])
         else:
             scaled_3_tile = tl.load(
                 scaled_3
@@ -1194,7 +1164,7 @@ def triangle_multiplication_gradient_dG_dP_dH_dR_parts(
             )
         dH = tl.dot(scaled_3_tile, X_tile, dH, input_precision='ieee')
         if DESCRIPTORS:
-            scaled_2_tile = tl.reshape(scaled_2.load([i, c_id * BLOCK_C, 0]), [BLOCK_C, BLOCK_K])
+            scaled_2_tile = tl.reshape(scaled_2.load([i, 0, 0]), [BLOCK_C, BLOCK_K])
         else:
             scaled_2_tile = tl.load(
                 scaled_2
@@ -1205,6 +1175,23 @@ def triangle_multiplication_gradient_dG_dP_dH_dR_parts(
                 other=0.0,
             )
         dR = tl.dot(scaled_2_tile, X_tile, dR, input_precision='ieee')
+        if DESCRIPTORS:
+            scaled_8_tile = tl.reshape(scaled_8.load([i, 0, 0]), [BLOCK_J, BLOCK_E])
+        else:
+            scaled_8_tile = tl.load(
+                scaled_8
+                + i * scaled_8_stride_i
+                + j[:, None] * scaled_8_stride_j
+                + e[None, :] * scaled_8_stride_e,
+                mask=j_in[:, None] & e_in[None, :],
+                other=0.0,
+            )
+        dZ_2 = tl.dot(scaled_8_tile, tl.trans(U_tile), input_precision='ieee')
+        tl.store(
+            dZ + i * dZ_stride_i + j[:, None] * dZ_stride_j + d[None, :] * dZ_stride_d,
+            dZ_2,
+            mask=j_in[:, None] & d_in[None, :],
+        )
 
     # tail
     tl.store(
@@ -1230,120 +1217,108 @@ def triangle_multiplication_gradient_dG_dP_dH_dR_parts(
 
 
 @triton.jit
-def triangle_multiplication_gradient_dG_dP_dH_dR_merge(
-    dG_part, dP_part, dH_part, dR_part, dG, dP, dH, dR, size_d, size_c, size_i_part8,
-    dG_part_stride_i_part8, dG_part_stride_c, dG_part_stride_d, dP_part_stride_i_part8,
-    dP_part_stride_c, dP_part_stride_d, dH_part_stride_i_part8, dH_part_stride_c, dH_part_stride_d,
-    dR_part_stride_i_part8, dR_part_stride_c, dR_part_stride_d, dG_stride_d, dG_stride_c,
+def triangle_multiplication_gradient_dZ_dG_dP_dH_dR_merge(
+    dG_part, dP_part, dH_part, dR_part, dG, dP, dH, dR, size_d, size_c, size_i_part64,
+    dG_part_stride_i_part64, dG_part_stride_c, dG_part_stride_d, dP_part_stride_i_part64,
+    dP_part_stride_c, dP_part_stride_d, dH_part_stride_i_part64, dH_part_stride_c, dH_part_stride_d,
+    dR_part_stride_i_part64, dR_part_stride_c, dR_part_stride_d, dG_stride_d, dG_stride_c,
     dP_stride_d, dP_stride_c, dH_stride_d, dH_stride_c, dR_stride_d, dR_stride_c,
-    BLOCK_D: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_I_PART8: tl.constexpr, EVEN_D: tl.constexpr,
-    EVEN_C: tl.constexpr, EVEN_I_PART8: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_I_PART64: tl.constexpr, EVEN_D: tl.constexpr,
+    EVEN_I_PART64: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_d = size_d // STEP_D * STEP_D
-    dG_part_stride_i_part8 = dG_part_stride_i_part8 // STEP_D * STEP_D
+    dG_part_stride_i_part64 = dG_part_stride_i_part64 // STEP_D * STEP_D
     dG_part_stride_c = dG_part_stride_c // STEP_D * STEP_D
-    dP_part_stride_i_part8 = dP_part_stride_i_part8 // STEP_D * STEP_D
+    dP_part_stride_i_part64 = dP_part_stride_i_part64 // STEP_D * STEP_D
     dP_part_stride_c = dP_part_stride_c // STEP_D * STEP_D
-    dH_part_stride_i_part8 = dH_part_stride_i_part8 // STEP_D * STEP_D
+    dH_part_stride_i_part64 = dH_part_stride_i_part64 // STEP_D * STEP_D
     dH_part_stride_c = dH_part_stride_c // STEP_D * STEP_D
-    dR_part_stride_i_part8 = dR_part_stride_i_part8 // STEP_D * STEP_D
+    dR_part_stride_i_part64 = dR_part_stride_i_part64 // STEP_D * STEP_D
     dR_part_stride_c = dR_part_stride_c // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    c_id = pid % tl.cdiv(size_c, BLOCK_C)
-    pid = pid // tl.cdiv(size_c, BLOCK_C)
+    c = pid % size_c
+    pid = pid // size_c
     d_id = pid
-    c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)
-    c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
     d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
-    # stream i_part8
-    dG_acc = tl.zeros([BLOCK_C, BLOCK_D], tl.float32)
-    dP_acc = tl.zeros([BLOCK_C, BLOCK_D], tl.float32)
-    dH_acc = tl.zeros([BLOCK_C, BLOCK_D], tl.float32)
-    dR_acc = tl.zeros([BLOCK_C, BLOCK_D], tl.float32)
-    for i_part8_start in tl.range(0, size_i_part8, BLOCK_I_PART8):
-        i_part8 = i_part8_start + tl.arange(0, BLOCK_I_PART8).to(INDEX)
-        i_part8_in = (
-            tl.full([BLOCK_I_PART8], True, tl.int1)
-            if EVEN_I_PART8
-            else (i_part8 < size_i_part8)
+    # where its tensors start
+    dG_part_base = dG_part + c * dG_part_stride_c
+    dP_part_base = dP_part + c * dP_part_stride_c
+    dH_part_base = dH_part + c * dH_part_stride_c
+    dR_part_base = dR_part + c * dR_part_stride_c
+    dG_base = dG + c * dG_stride_c
+    dP_base = dP + c * dP_stride_c
+    dH_base = dH + c * dH_stride_c
+    dR_base = dR + c * dR_stride_c
+
+    # stream i_part64
+    dG_acc = tl.zeros([BLOCK_D], tl.float32)
+    dP_acc = tl.zeros([BLOCK_D], tl.float32)
+    dH_acc = tl.zeros([BLOCK_D], tl.float32)
+    dR_acc = tl.zeros([BLOCK_D], tl.float32)
+    for i_part64_start in tl.range(0, size_i_part64, BLOCK_I_PART64):
+        i_part64 = i_part64_start + tl.arange(0, BLOCK_I_PART64).to(INDEX)
+        i_part64_in = (
+            tl.full([BLOCK_I_PART64], True, tl.int1)
+            if EVEN_I_PART64
+            else (i_part64 < size_i_part64)
         )
         dG_part_tile = tl.load(
-            dG_part
-            + i_part8[:, None, None] * dG_part_stride_i_part8
-            + c[None, :, None] * dG_part_stride_c
-            + d[None, None, :] * dG_part_stride_d,
-            mask=i_part8_in[:, None, None] & c_in[None, :, None] & d_in[None, None, :],
+            dG_part_base
+            + i_part64[:, None] * dG_part_stride_i_part64
+            + d[None, :] * dG_part_stride_d,
+            mask=i_part64_in[:, None] & d_in[None, :],
             other=0.0,
         )
         total = tl.sum(dG_part_tile, axis=0)
         dG_acc = dG_acc + total
         dP_part_tile = tl.load(
-            dP_part
-            + i_part8[:, None, None] * dP_part_stride_i_part8
-            + c[None, :, None] * dP_part_stride_c
-            + d[None, None, :] * dP_part_stride_d,
-            mask=i_part8_in[:, None, None] & c_in[None, :, None] & d_in[None, None, :],
+            dP_part_base
+            + i_part64[:, None] * dP_part_stride_i_part64
+            + d[None, :] * dP_part_stride_d,
+            mask=i_part64_in[:, None] & d_in[None, :],
             other=0.0,
         )
         total_2 = tl.sum(dP_part_tile, axis=0)
         dP_acc = dP_acc + total_2
         dH_part_tile = tl.load(
-            dH_part
-            + i_part8[:, None, None] * dH_part_stride_i_part8
-            + c[None, :, None] * dH_part_stride_c
-            + d[None, None, :] * dH_part_stride_d,
-            mask=i_part8_in[:, None, None] & c_in[None, :, None] & d_in[None, None, :],
+            dH_part_base
+            + i_part64[:, None] * dH_part_stride_i_part64
+            + d[None, :] * dH_part_stride_d,
+            mask=i_part64_in[:, None] & d_in[None, :],
             other=0.0,
         )
         total_3 = tl.sum(dH_part_tile, axis=0)
         dH_acc = dH_acc + total_3
         dR_part_tile = tl.load(
-            dR_part
-            + i_part8[:, None, None] * dR_part_stride_i_part8
-            + c[None, :, None] * dR_part_stride_c
-            + d[None, None, :] * dR_part_stride_d,
-            mask=i_part8_in[:, None, None] & c_in[None, :, None] & d_in[None, None, :],
+            dR_part_base
+            + i_part64[:, None] * dR_part_stride_i_part64
+            + d[None, :] * dR_part_stride_d,
+            mask=i_part64_in[:, None] & d_in[None, :],
             other=0.0,
         )
         total_4 = tl.sum(dR_part_tile, axis=0)
         dR_acc = dR_acc + total_4
 
     # tail
-    tl.store(
-        dG + d[None, :] * dG_stride_d + c[:, None] * dG_stride_c,
-        dG_acc,
-        mask=d_in[None, :] & c_in[:, None],
-    )
-    tl.store(
-        dP + d[None, :] * dP_stride_d + c[:, None] * dP_stride_c,
-        dP_acc,
-        mask=d_in[None, :] & c_in[:, None],
-    )
-    tl.store(
-        dH + d[None, :] * dH_stride_d + c[:, None] * dH_stride_c,
-        dH_acc,
-        mask=d_in[None, :] & c_in[:, None],
-    )
-    tl.store(
-        dR + d[None, :] * dR_stride_d + c[:, None] * dR_stride_c,
-        dR_acc,
-        mask=d_in[None, :] & c_in[:, None],
-    )
+    tl.store(dG_base + d * dG_stride_d, dG_acc, mask=d_in)
+    tl.store(dP_base + d * dP_stride_d, dP_acc, mask=d_in)
+    tl.store(dH_base + d * dH_stride_d, dH_acc, mask=d_in)
+    tl.store(dR_base + d * dR_stride_d, dR_acc, mask=d_in)
 
 
 @triton.jit
 def triangle_multiplication_gradient_dW_dU_parts(
-    scaled, T, scaled_8, Z, dW_part, dU_part, size_i_part128, size_e, size_i, size_j, size_c,
-    size_d, scaled_stride_i, scaled_stride_j, scaled_stride_e, T_stride_i, T_stride_c, T_stride_j,
+    scaled, T, scaled_8, Z, dW_part, dU_part, size_i_part64, size_e, size_i, size_j, size_c, size_d,
+    scaled_stride_i, scaled_stride_j, scaled_stride_e, T_stride_i, T_stride_c, T_stride_j,
     scaled_8_stride_i, scaled_8_stride_j, scaled_8_stride_e, Z_stride_i, Z_stride_j, Z_stride_d,
-    dW_part_stride_i_part128, dW_part_stride_e, dW_part_stride_c, dU_part_stride_i_part128,
+    dW_part_stride_i_part64, dW_part_stride_e, dW_part_stride_c, dU_part_stride_i_part64,
     dU_part_stride_e, dU_part_stride_d, BLOCK_E: tl.constexpr, BLOCK_J: tl.constexpr,
     BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_E: tl.constexpr, EVEN_J: tl.constexpr,
     EVEN_C: tl.constexpr, EVEN_D: tl.constexpr, STEP_E: tl.constexpr, STEP_J: tl.constexpr,
@@ -1363,17 +1338,17 @@ def triangle_multiplication_gradient_dW_dU_parts(
     size_d = size_d // STEP_D * STEP_D
     Z_stride_i = Z_stride_i // STEP_D * STEP_D
     Z_stride_j = Z_stride_j // STEP_D * STEP_D
-    dU_part_stride_i_part128 = dU_part_stride_i_part128 // STEP_D * STEP_D
+    dU_part_stride_i_part64 = dU_part_stride_i_part64 // STEP_D * STEP_D
     dU_part_stride_e = dU_part_stride_e // STEP_D * STEP_D
     size_c = size_c // STEP_C * STEP_C
-    dW_part_stride_i_part128 = dW_part_stride_i_part128 // STEP_C * STEP_C
+    dW_part_stride_i_part64 = dW_part_stride_i_part64 // STEP_C * STEP_C
     dW_part_stride_e = dW_part_stride_e // STEP_C * STEP_C
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
     e_id = pid % tl.cdiv(size_e, BLOCK_E)
     pid = pid // tl.cdiv(size_e, BLOCK_E)
-    i_part128 = pid
+    i_part64 = pid
     e = e_id * BLOCK_E + tl.arange(0, BLOCK_E)
     e_in = tl.full([BLOCK_E], True, tl.int1) if EVEN_E else e < size_e
     c = tl.arange(0, BLOCK_C).to(INDEX)
@@ -1384,14 +1359,14 @@ def triangle_multiplication_gradient_dW_dU_parts(
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # where its tensors start
-    dW_part_base = dW_part + i_part128 * dW_part_stride_i_part128
-    dU_part_base = dU_part + i_part128 * dU_part_stride_i_part128
+    dW_part_base = dW_part + i_part64 * dW_part_stride_i_part64
+    dU_part_base = dU_part + i_part64 * dU_part_stride_i_part64
 
     # stream i
     dW = tl.zeros([BLOCK_E, BLOCK_C], tl.float32)
     dU = tl.zeros([BLOCK_E, BLOCK_D], tl.float32)
-    i_share = tl.cdiv(size_i, size_i_part128)
-    i_first = i_part128 * i_share
+    i_share = tl.cdiv(size_i, size_i_part64)
+    i_first = i_part64 * i_share
     i_end = tl.minimum(i_first + i_share, size_i)
     for i_start in tl.range(i_first, i_end):
         i = tl.cast(i_start, INDEX)
@@ -1445,21 +1420,20 @@ def triangle_multiplication_gradient_dW_dU_parts(
 
 @triton.jit
 def triangle_multiplication_gradient_dW_dU_merge(
-    dW_part, dU_part, dW, dU, size_i_part128, size_c, size_d, dW_part_stride_i_part128,
-    dW_part_stride_e, dW_part_stride_c, dU_part_stride_i_part128, dU_part_stride_e,
-    dU_part_stride_d, dW_stride_c, dW_stride_e, dU_stride_d, dU_stride_e,
-    BLOCK_I_PART128: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr,
-    EVEN_I_PART128: tl.constexpr, EVEN_C: tl.constexpr, EVEN_D: tl.constexpr, STEP_C: tl.constexpr,
-    STEP_D: tl.constexpr, WIDE: tl.constexpr,
+    dW_part, dU_part, dW, dU, size_i_part64, size_c, size_d, dW_part_stride_i_part64,
+    dW_part_stride_e, dW_part_stride_c, dU_part_stride_i_part64, dU_part_stride_e, dU_part_stride_d,
+    dW_stride_c, dW_stride_e, dU_stride_d, dU_stride_e, BLOCK_I_PART64: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_I_PART64: tl.constexpr, EVEN_C: tl.constexpr,
+    EVEN_D: tl.constexpr, STEP_C: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_c = size_c // STEP_C * STEP_C
-    dW_part_stride_i_part128 = dW_part_stride_i_part128 // STEP_C * STEP_C
+    dW_part_stride_i_part64 = dW_part_stride_i_part64 // STEP_C * STEP_C
     dW_part_stride_e = dW_part_stride_e // STEP_C * STEP_C
     size_d = size_d // STEP_D * STEP_D
-    dU_part_stride_i_part128 = dU_part_stride_i_part128 // STEP_D * STEP_D
+    dU_part_stride_i_part64 = dU_part_stride_i_part64 // STEP_D * STEP_D
     dU_part_stride_e = dU_part_stride_e // STEP_D * STEP_D
 
     # this group's place
@@ -1476,30 +1450,30 @@ def triangle_multiplication_gradient_dW_dU_merge(
     dW_base = dW + e * dW_stride_e
     dU_base = dU + e * dU_stride_e
 
-    # stream i_part128
+    # stream i_part64
     dW_acc = tl.zeros([BLOCK_C], tl.float32)
     dU_acc = tl.zeros([BLOCK_D], tl.float32)
-    for i_part128_start in tl.range(0, size_i_part128, BLOCK_I_PART128):
-        i_part128 = i_part128_start + tl.arange(0, BLOCK_I_PART128).to(INDEX)
-        i_part128_in = (
-            tl.full([BLOCK_I_PART128], True, tl.int1)
-            if EVEN_I_PART128
-            else (i_part128 < size_i_part128)
+    for i_part64_start in tl.range(0, size_i_part64, BLOCK_I_PART64):
+        i_part64 = i_part64_start + tl.arange(0, BLOCK_I_PART64).to(INDEX)
+        i_part64_in = (
+            tl.full([BLOCK_I_PART64], True, tl.int1)
+            if EVEN_I_PART64
+            else (i_part64 < size_i_part64)
         )
         dW_part_tile = tl.load(
             dW_part_base
-            + i_part128[:, None] * dW_part_stride_i_part128
+            + i_part64[:, None] * dW_part_stride_i_part64
             + c[None, :] * dW_part_stride_c,
-            mask=i_part128_in[:, None] & c_in[None, :],
+            mask=i_part64_in[:, None] & c_in[None, :],
             other=0.0,
         )
         total = tl.sum(dW_part_tile, axis=0)
         dW_acc = dW_acc + total
         dU_part_tile = tl.load(
             dU_part_base
-            + i_part128[:, None] * dU_part_stride_i_part128
+            + i_part64[:, None] * dU_part_stride_i_part64
             + d[None, :] * dU_part_stride_d,
-            mask=i_part128_in[:, None] & d_in[None, :],
+            mask=i_part64_in[:, None] & d_in[None, :],
             other=0.0,
         )
         total_2 = tl.sum(dU_part_tile, axis=0)
@@ -1565,6 +1539,8 @@ def run(X, Z, G, P, H, R, W, U, dO):
         raise ValueError(f"tiles hold up to 128 of c, not {c}")
     if j > 256:
         raise ValueError(f"tiles hold up to 256 of j, not {j}")
+    if e > 128:
+        raise ValueError(f"tiles hold up to 128 of e, not {e}")
     if k > 256:
         raise ValueError(f"tiles hold up to 256 of k, not {k}")
     sigmoid = torch.empty((j, j, e), dtype=torch.bfloat16, device=X.device)
@@ -1587,16 +1563,16 @@ def run(X, Z, G, P, H, R, W, U, dO):
     T = torch.empty((j, c, j), dtype=torch.bfloat16, device=X.device)
     scaled_8 = torch.empty((j, j, e), dtype=torch.bfloat16, device=X.device)
     dZ = torch.empty((j, j, d), dtype=torch.bfloat16, device=X.device)
-    dG_dG_part = torch.empty((8, c, d), dtype=torch.float32, device=X.device)
-    dG_dP_part = torch.empty((8, c, d), dtype=torch.float32, device=X.device)
-    dG_dH_part = torch.empty((8, c, d), dtype=torch.float32, device=X.device)
-    dG_dR_part = torch.empty((8, c, d), dtype=torch.float32, device=X.device)
+    dG_dG_part = torch.empty((64, c, d), dtype=torch.float32, device=X.device)
+    dG_dP_part = torch.empty((64, c, d), dtype=torch.float32, device=X.device)
+    dG_dH_part = torch.empty((64, c, d), dtype=torch.float32, device=X.device)
+    dG_dR_part = torch.empty((64, c, d), dtype=torch.float32, device=X.device)
     dG = torch.empty((d, c), dtype=torch.bfloat16, device=X.device)
     dP = torch.empty((d, c), dtype=torch.bfloat16, device=X.device)
     dH = torch.empty((d, c), dtype=torch.bfloat16, device=X.device)
     dR = torch.empty((d, c), dtype=torch.bfloat16, device=X.device)
-    dW_dW_part = torch.empty((128, e, c), dtype=torch.float32, device=X.device)
-    dW_dU_part = torch.empty((128, e, d), dtype=torch.float32, device=X.device)
+    dW_dW_part = torch.empty((64, e, c), dtype=torch.float32, device=X.device)
+    dW_dU_part = torch.empty((64, e, d), dtype=torch.float32, device=X.device)
     dW = torch.empty((c, e), dtype=torch.bfloat16, device=X.device)
     dU = torch.empty((d, e), dtype=torch.bfloat16, device=X.device)
 
@@ -1776,94 +1752,93 @@ def run(X, Z, G, P, H, R, W, U, dO):
         STEP_K=_step(k, A.stride(), X_H.stride(), X_R.stride()), STEP_J=_step(j, T.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
-    )
-
-    WIDE = max(
-        _reach((j, j, e), dO.stride(), (1, 128, 32)),
-        _reach((j, c, j), T.stride(), (1, 128, 128)),
-        _reach((c, e), W.stride(), (128, 32)),
-        _reach((j, j, e), sigmoid.stride(), (1, 128, 32)),
-        _reach((j, j, e), difference.stride(), (1, 128, 32)),
-        _reach((d, e), U.stride(), (128, 32)),
-        _reach((j, j, e), scaled_8.stride(), (1, 128, 32)),
-        _reach((j, j, d), dZ.stride(), (1, 128, 128)),
-    ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(T, W, U, dZ)
-    GRID = (j * triton.cdiv(j, 128),)
-    triangle_multiplication_gradient_scaled_8_dZ[GRID](
-        dO, TensorDescriptor.from_tensor(T, [1, 128, 128]) if DESCRIPTORS else T,
-        TensorDescriptor.from_tensor(W, [128, 32]) if DESCRIPTORS else W, sigmoid, difference,
-        TensorDescriptor.from_tensor(U, [128, 32]) if DESCRIPTORS else U, scaled_8,
-        TensorDescriptor.from_tensor(dZ, [1, 128, 128]) if DESCRIPTORS else dZ,
-        j, e, c, d,
-        *dO.stride(), *T.stride(), *W.stride(), *sigmoid.stride(), *difference.stride(),
-        *U.stride(), *scaled_8.stride(), *dZ.stride(),
-        BLOCK_J=128, BLOCK_E=32, BLOCK_C=128, BLOCK_D=128,
-        EVEN_J=j % 128 == 0, EVEN_E=e % 32 == 0, EVEN_C=c == 128, EVEN_D=d == 128,
-        STEP_E=_step(e, dO.stride(), W.stride(), sigmoid.stride(), difference.stride(),
-        U.stride(), scaled_8.stride()),
-        STEP_J=_step(j, T.stride()), STEP_D=_step(d, dZ.stride()),
-        DESCRIPTORS=DESCRIPTORS,
-        WIDE=WIDE,
         num_warps=8, num_stages=2,
     )
 
     WIDE = max(
-        _reach((c, j, k), scaled_6.stride(), (16, 1, 256)),
-        _reach((j, k, d), X.stride(), (1, 256, 64)),
-        _reach((c, j, k), scaled_5.stride(), (16, 1, 256)),
-        _reach((j, c, k), scaled_3.stride(), (1, 16, 256)),
-        _reach((j, c, k), scaled_2.stride(), (1, 16, 256)),
-        _reach((8, c, d), dG_dG_part.stride(), (1, 16, 64)),
-        _reach((8, c, d), dG_dP_part.stride(), (1, 16, 64)),
-        _reach((8, c, d), dG_dH_part.stride(), (1, 16, 64)),
-        _reach((8, c, d), dG_dR_part.stride(), (1, 16, 64)),
+        _reach((j, j, e), dO.stride(), (1, 128, 128)),
+        _reach((j, c, j), T.stride(), (1, 128, 128)),
+        _reach((c, e), W.stride(), (128, 128)),
+        _reach((j, j, e), sigmoid.stride(), (1, 128, 128)),
+        _reach((j, j, e), difference.stride(), (1, 128, 128)),
+        _reach((j, j, e), scaled_8.stride(), (1, 128, 128)),
     ) >= 2**31
-    DESCRIPTORS = not WIDE and _described(scaled_6, X, scaled_5, scaled_3, scaled_2)
-    GRID = (8 * triton.cdiv(d, 64) * triton.cdiv(c, 16),)
-    triangle_multiplication_gradient_dG_dP_dH_dR_parts[GRID](
-        TensorDescriptor.from_tensor(scaled_6.permute(1, 0, 2), [1, 16, 256])
-        if DESCRIPTORS else scaled_6,
-        TensorDescriptor.from_tensor(X, [1, 256, 64]) if DESCRIPTORS else X,
-        TensorDescriptor.from_tensor(scaled_5.permute(1, 0, 2), [1, 16, 256])
-        if DESCRIPTORS else scaled_5,
-        TensorDescriptor.from_tensor(scaled_3, [1, 16, 256]) if DESCRIPTORS else scaled_3,
-        TensorDescriptor.from_tensor(scaled_2, [1, 16, 256]) if DESCRIPTORS else scaled_2,
-        dG_dG_part, dG_dP_part, dG_dH_part, dG_dR_part,
-        8, d, c, j, k,
-        *scaled_6.stride(), *X.stride(), *scaled_5.stride(), *scaled_3.stride(),
-        *scaled_2.stride(), *dG_dG_part.stride(), *dG_dP_part.stride(), *dG_dH_part.stride(),
-        *dG_dR_part.stride(),
-        BLOCK_D=64, BLOCK_C=16, BLOCK_K=256,
-        EVEN_D=d % 64 == 0, EVEN_C=c % 16 == 0, EVEN_K=k == 256,
-        STEP_K=_step(k, scaled_6.stride(), scaled_5.stride(), scaled_3.stride(),
-        scaled_2.stride()),
-        STEP_D=_step(d, X.stride(), dG_dG_part.stride(), dG_dP_part.stride(),
-        dG_dH_part.stride(), dG_dR_part.stride()),
-        DESCRIPTORS=DESCRIPTORS,
+    GRID = (j * triton.cdiv(j, 128) * triton.cdiv(e, 128),)
+    triangle_multiplication_gradient_scaled_8[GRID](
+        dO, T, W, sigmoid, difference, scaled_8,
+        j, e, c,
+        *dO.stride(), *T.stride(), *W.stride(), *sigmoid.stride(), *difference.stride(),
+        *scaled_8.stride(),
+        BLOCK_J=128, BLOCK_E=128, BLOCK_C=128,
+        EVEN_J=j % 128 == 0, EVEN_E=e % 128 == 0, EVEN_C=c == 128,
+        STEP_E=_step(e, dO.stride(), W.stride(), sigmoid.stride(), difference.stride(),
+        scaled_8.stride()),
+        STEP_J=_step(j, T.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )
 
     WIDE = max(
-        _reach((8, c, d), dG_dG_part.stride(), (8, 4, 4)),
-        _reach((8, c, d), dG_dP_part.stride(), (8, 4, 4)),
-        _reach((8, c, d), dG_dH_part.stride(), (8, 4, 4)),
-        _reach((8, c, d), dG_dR_part.stride(), (8, 4, 4)),
-        _reach((d, c), dG.stride(), (4, 4)),
-        _reach((d, c), dP.stride(), (4, 4)),
-        _reach((d, c), dH.stride(), (4, 4)),
-        _reach((d, c), dR.stride(), (4, 4)),
+        _reach((c, j, k), scaled_6.stride(), (128, 1, 256)),
+        _reach((j, k, d), X.stride(), (1, 256, 32)),
+        _reach((c, j, k), scaled_5.stride(), (128, 1, 256)),
+        _reach((j, c, k), scaled_3.stride(), (1, 128, 256)),
+        _reach((j, c, k), scaled_2.stride(), (1, 128, 256)),
+        _reach((j, j, e), scaled_8.stride(), (1, 256, 128)),
+        _reach((d, e), U.stride(), (32, 128)),
+        _reach((j, j, d), dZ.stride(), (1, 256, 32)),
+        _reach((64, c, d), dG_dG_part.stride(), (1, 128, 32)),
+        _reach((64, c, d), dG_dP_part.stride(), (1, 128, 32)),
+        _reach((64, c, d), dG_dH_part.stride(), (1, 128, 32)),
+        _reach((64, c, d), dG_dR_part.stride(), (1, 128, 32)),
     ) >= 2**31
-    GRID = (triton.cdiv(d, 4) * triton.cdiv(c, 4),)
-    triangle_multiplication_gradient_dG_dP_dH_dR_merge[GRID](
+    DESCRIPTORS = not WIDE and _described(scaled_6, X, scaled_5, scaled_3, scaled_2, scaled_8, U)
+    GRID = (64 * triton.cdiv(d, 32),)
+    triangle_multiplication_gradient_dZ_dG_dP_dH_dR_parts[GRID](
+        TensorDescriptor.from_tensor(scaled_6.permute(1, 0, 2), [1, 128, 256])
+        if DESCRIPTORS else scaled_6,
+        TensorDescriptor.from_tensor(X, [1, 256, 32]) if DESCRIPTORS else X,
+        TensorDescriptor.from_tensor(scaled_5.permute(1, 0, 2), [1, 128, 256])
+        if DESCRIPTORS else scaled_5,
+        TensorDescriptor.from_tensor(scaled_3, [1, 128, 256]) if DESCRIPTORS else scaled_3,
+        TensorDescriptor.from_tensor(scaled_2, [1, 128, 256]) if DESCRIPTORS else scaled_2,
+        TensorDescriptor.from_tensor(scaled_8, [1, 256, 128]) if DESCRIPTORS else scaled_8,
+        TensorDescriptor.from_tensor(U, [32, 128]) if DESCRIPTORS else U, dZ, dG_dG_part,
+        dG_dP_part, dG_dH_part, dG_dR_part,
+        64, d, j, j, e, c, k,
+        *scaled_6.stride(), *X.stride(), *scaled_5.stride(), *scaled_3.stride(),
+        *scaled_2.stride(), *scaled_8.stride(), *U.stride(), *dZ.stride(), *dG_dG_part.stride(),
+        *dG_dP_part.stride(), *dG_dH_part.stride(), *dG_dR_part.stride(),
+        BLOCK_D=32, BLOCK_J=256, BLOCK_E=128, BLOCK_C=128, BLOCK_K=256,
+        EVEN_D=d % 32 == 0, EVEN_J=j == 256, EVEN_E=e == 128, EVEN_C=c == 128, EVEN_K=k == 256,
+        STEP_K=_step(k, scaled_6.stride(), scaled_5.stride(), scaled_3.stride(),
+        scaled_2.stride()),
+        STEP_D=_step(d, X.stride(), dZ.stride(), dG_dG_part.stride(), dG_dP_part.stride(),
+        dG_dH_part.stride(), dG_dR_part.stride()),
+        STEP_E=_step(e, scaled_8.stride(), U.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=1,
+    )
+
+    WIDE = max(
+        _reach((64, c, d), dG_dG_part.stride(), (64, 1, 4)),
+        _reach((64, c, d), dG_dP_part.stride(), (64, 1, 4)),
+        _reach((64, c, d), dG_dH_part.stride(), (64, 1, 4)),
+        _reach((64, c, d), dG_dR_part.stride(), (64, 1, 4)),
+        _reach((d, c), dG.stride(), (4, 1)),
+        _reach((d, c), dP.stride(), (4, 1)),
+        _reach((d, c), dH.stride(), (4, 1)),
+        _reach((d, c), dR.stride(), (4, 1)),
+    ) >= 2**31
+    GRID = (triton.cdiv(d, 4) * c,)
+    triangle_multiplication_gradient_dZ_dG_dP_dH_dR_merge[GRID](
         dG_dG_part, dG_dP_part, dG_dH_part, dG_dR_part, dG, dP, dH, dR,
-        d, c, 8,
+        d, c, 64,
         *dG_dG_part.stride(), *dG_dP_part.stride(), *dG_dH_part.stride(), *dG_dR_part.stride(),
         *dG.stride(), *dP.stride(), *dH.stride(), *dR.stride(),
-        BLOCK_D=4, BLOCK_C=4, BLOCK_I_PART8=8,
-        EVEN_D=d % 4 == 0, EVEN_C=c % 4 == 0, EVEN_I_PART8=True,
+        BLOCK_D=4, BLOCK_I_PART64=64,
+        EVEN_D=d % 4 == 0, EVEN_I_PART64=True,
         STEP_D=_step(d, dG_dG_part.stride(), dG_dP_part.stride(), dG_dH_part.stride(),
         dG_dR_part.stride()),
         WIDE=WIDE,
@@ -1875,16 +1850,16 @@ def run(X, Z, G, P, H, R, W, U, dO):
         _reach((j, c, j), T.stride(), (1, 128, 256)),
         _reach((j, j, e), scaled_8.stride(), (1, 256, 64)),
         _reach((j, j, d), Z.stride(), (1, 256, 128)),
-        _reach((128, e, c), dW_dW_part.stride(), (1, 64, 128)),
-        _reach((128, e, d), dW_dU_part.stride(), (1, 64, 128)),
+        _reach((64, e, c), dW_dW_part.stride(), (1, 64, 128)),
+        _reach((64, e, d), dW_dU_part.stride(), (1, 64, 128)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(T, Z)
-    GRID = (128 * triton.cdiv(e, 64),)
+    GRID = (64 * triton.cdiv(e, 64),)
     triangle_multiplication_gradient_dW_dU_parts[GRID](
         scaled, TensorDescriptor.from_tensor(T, [1, 128, 256]) if DESCRIPTORS else T, scaled_8,
         TensorDescriptor.from_tensor(Z, [1, 256, 128]) if DESCRIPTORS else Z, dW_dW_part,
         dW_dU_part,
-        128, e, j, j, c, d,
+        64, e, j, j, c, d,
         *scaled.stride(), *T.stride(), *scaled_8.stride(), *Z.stride(), *dW_dW_part.stride(),
         *dW_dU_part.stride(),
         BLOCK_E=64, BLOCK_J=256, BLOCK_C=128, BLOCK_D=128,
@@ -1897,20 +1872,20 @@ def run(X, Z, G, P, H, R, W, U, dO):
     )
 
     WIDE = max(
-        _reach((128, e, c), dW_dW_part.stride(), (128, 1, 128)),
-        _reach((128, e, d), dW_dU_part.stride(), (128, 1, 128)),
+        _reach((64, e, c), dW_dW_part.stride(), (32, 1, 128)),
+        _reach((64, e, d), dW_dU_part.stride(), (32, 1, 128)),
         _reach((c, e), dW.stride(), (128, 1)),
         _reach((d, e), dU.stride(), (128, 1)),
     ) >= 2**31
     GRID = (e,)
     triangle_multiplication_gradient_dW_dU_merge[GRID](
         dW_dW_part, dW_dU_part, dW, dU,
-        128, c, d,
+        64, c, d,
         *dW_dW_part.stride(), *dW_dU_part.stride(), *dW.stride(), *dU.stride(),
-        BLOCK_I_PART128=128, BLOCK_C=128, BLOCK_D=128,
-        EVEN_I_PART128=True, EVEN_C=c == 128, EVEN_D=d == 128,
+        BLOCK_I_PART64=32, BLOCK_C=128, BLOCK_D=128,
+        EVEN_I_PART64=True, EVEN_C=c == 128, EVEN_D=d == 128,
         STEP_C=_step(c, dW_dW_part.stride()), STEP_D=_step(d, dW_dU_part.stride()),
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=4, num_stages=3,
     )
     return dX, dZ, dG, dP, dH, dR, dW, dU

@@ -29,8 +29,8 @@ class LiveSet:
     Attributes:
         streamed_operands: operands of products that are read chunk by chunk (shared memory, as
             many copies as the pipeline is deep), with their tensors.
-        beside: other arrays that such kernels read chunk by chunk. They are copied ahead, too,
-            where the address of every reading is known ahead (shared memory), with their tensors.
+        beside: other arrays that kernels with products read chunk by chunk, with their tensors.
+            They are copied ahead, too (shared memory), where no reading's address is itself read.
         fixed_operands: operands read once, or at addresses that iterations compute, which no
             pipeline copies ahead (shared memory), with their tensors.
         states: accumulators (registers, float32, for the whole loop).
@@ -72,11 +72,6 @@ class LiveSet:
     together: tuple[tuple[Axes, ...], ...] = ()
 
     @cached_property
-    def ahead(self) -> frozenset[str]:
-        """The tensors that are copied to shared memory ahead of their use."""
-        return frozenset(t for t, _ in (*self.streamed_operands, *self.beside))
-
-    @cached_property
     def temporaries(self) -> tuple[Axes, ...]:
         """The arrays of a chunk that are no state, which is computed on in place."""
         states = {frozenset(axes) for axes in self.states}
@@ -101,7 +96,9 @@ def live_set(kernel: Kernel) -> LiveSet:
     products, every = kernel.products, list(postorder(kernel.terms))
     operands, computed = _factors(products)
     converted = [p for p in computed if is_read(p) and own_type(p)]
-    behind = [n for n in postorder(computed) if is_read(n) and own_type(n)]
+    # What lies behind another product may be what that one starts from.
+    inside = postorder(computed, {c.node for c in products})
+    behind = [n for n in inside if is_read(n) and own_type(n)]
     ahead = [p for p in (*operands, *behind) if _copied_ahead(kernel, p)]
     # What is inside a sum is no array of its own, and operands come from shared memory.
     elsewhere = {*inside_sums(kernel.terms), *operands, *converted}
@@ -198,8 +195,8 @@ def _joined(c: Contraction[str]) -> Iterator[Axes]:
 
 
 def _beside(kernel: Kernel, operands: Collection[Node]) -> list[tuple[str, Axes]]:
-    """The arrays that loops read chunk by chunk beside operands; none where some address is read,
-    as such a reading takes a stage of the pipeline from all others."""
+    """The arrays that loops read chunk by chunk beside operands; none where the address of some
+    reading is itself read, which takes a stage of the pipeline from all others."""
     computed = postorder(n for p in kernel.stream.passes for n in p.computed)
     read = [n for n in computed if is_read(n) and kernel.stream.carried(n.axes)]
     if not all(_copied_ahead(kernel, n) for n in read):
@@ -240,9 +237,10 @@ def chained(kernel: Kernel, stored: bool = True) -> bool:
         stored: whether what iterations store counts.
     """
     passes = kernel.stream.passes
-    found = [n for p in passes for n in (p.computed if stored else [s.step for s in p.states])]
+    folded = [s.step for p in passes for s in p.states]
+    found = [n for p in passes for n in p.computed] if stored else folded
     steps = found or list(kernel.terms)  # without a loop all is done once, one after another
-    added = {n for step in steps if step.op == "add" for n in step.args}
+    added = {n for step in (folded or steps) if step.op == "add" for n in step.args}
     products: set[Node] = set()
     sums = kernel.contractions
     for n in postorder(steps):

@@ -147,7 +147,7 @@ def _dot(into: Block, c: Dot, start: Node | None) -> tuple[Expr, list[int]]:
     if c.node in into.made:
         assert start is None  # a product without a factor outside is a value itself
         return into.made[c.node], sorted((*c.rows, *c.columns))
-    # First: another product is done with its operands before this one's are read.
+    # First, so that a product in the accumulator has used its operands before these are read.
     begin = None if start is None else into.value(start)
     left, right = operand(into, c, 0), operand(into, c, 1)
     a, b = _flattened(into, left, c, 0), _flattened(into, right, c, 1)

@@ -106,7 +106,7 @@ class _Kernel:
         after = self.loops.steps(loop, step.states, inner, loop.emits.values())
         for name, n in loop.emits.items():
             store(inner, name, n)
-        # Triton loads operands ahead, and all that a loop reads if it is told so.
+        # Triton loads operands ahead, and what else a loop reads if it is told so.
         held = live_set(self.kernel)
         told = held.beside or (held.waited and not loop.joins)
         ahead = {"num_stages": self.program.schedule.stages} if told else {}

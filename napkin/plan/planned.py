@@ -27,7 +27,7 @@ from napkin.lower.write import write
 from napkin.machine.machines import Machine
 from napkin.schedule import Schedule
 from napkin.settings.choice import Choice
-from napkin.settings.labelled import storage
+from napkin.settings.labelled import Labelled, storage
 from napkin.settings.specialised import cta_of, written
 
 
@@ -141,7 +141,7 @@ class PlannedKernel:
         boxed = self.program.in_boxes if served(self.program, sizes) else frozenset[str]()
         bind, sizes = self._bind(arrays), kernel.sized(sizes)
         own = self.H.of_groups
-        ahead = live_set(kernel).ahead if self.schedule.stages > 1 else frozenset[str]()
+        ahead = self._copied(sizes) if self.schedule.stages > 1 else frozenset[str]()
         moved = [(t, t.values(sizes, self.tiles, bind, t.tensor in boxed)) for t in own]
         requests = Requests(moved, sizes, self.tiles, self.dtypes, kernel.group, boxed, ahead, bind)
         launching = Launching(kernel, ITEM_BYTES[self.dtype])
@@ -152,6 +152,14 @@ class PlannedKernel:
             threads = int(self.machine.granules["warp"].value) * self.schedule.warps
             out["", "write"] = spilled * threads * requests.groups
         return out
+
+    def _copied(self, sizes: Mapping[str, int]) -> frozenset[str]:
+        """The arrays that are copied to shared memory ahead of their use: of a kernel of
+        warpgroups, operands."""
+        kernel = self.choice.kernel
+        if self.schedule.warpgroups:
+            return frozenset(t for t, _ in live_set(kernel).streamed_operands)
+        return Labelled(kernel, sizes, self.dtype, self.machine).copied
 
     def _bind(self, arrays: Mapping[str, Any] | None) -> Bind | None:
         """The inputs that the key set reads, from tensors by their names in the plan."""

@@ -242,6 +242,7 @@ class Search:
         most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
         may_pay = most > 2 * at_least(machine, 0)
         parts = part_numbers(whole, sizes, machine) if may_pay else []
+        # The most, which are mostly the fastest, and a quarter of them.
         parts = parts[-1::-2][:2] if self.effort.narrows(len(parts) > 2) else parts
         runs = runs_of(whole, sizes, machine) if may_pay else []
         series = itertools.chain(

@@ -21,7 +21,7 @@ from napkin.count.matrix_products import (
     serial,
 )
 from napkin.count.requested import whole_bytes
-from napkin.count.residency import chained, computes, live_set
+from napkin.count.residency import Axes, chained, computes, live_set
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers, zeroed
 from napkin.count.work import Count, counts
 from napkin.derive.kernel import Kernel, leaves, tensor_of
@@ -290,7 +290,19 @@ class Labelled:
     @cached_property
     def ahead(self) -> frozenset[str]:
         """The arrays that loads ahead bring to shared memory, but in no boxes."""
-        return self.live.ahead - self.in_boxes
+        return self.copied - self.in_boxes
+
+    @cached_property
+    def copied(self) -> frozenset[str]:
+        """The arrays that are copied to shared memory ahead of their use."""
+        return frozenset(t for t, _ in (*self.live.streamed_operands, *self.beside))
+
+    @cached_property
+    def beside(self) -> tuple[tuple[str, Axes], ...]:
+        """What is copied ahead beside operands (`LiveSet.beside`): not what threads load in fewer
+        bytes than are copied."""
+        narrow = {m.of.tensor for m in self.moved if m.width < COPIED}
+        return tuple((t, axes) for t, axes in self.live.beside if t not in narrow)
 
     @cached_property
     def copies_ahead(self) -> bool:

@@ -15,6 +15,7 @@ from napkin.count.matrix_products import (
     in_pieces,
     issued,
     operand_copies,
+    readings,
     turns,
 )
 from napkin.count.residency import Copies, extent, operand_bytes, register_bytes, tile_bytes
@@ -22,7 +23,7 @@ from napkin.count.shares import longest, share
 from napkin.count.spread import Spread
 from napkin.count.starting_order import Order
 from napkin.count.work import Count
-from napkin.derive.kernel import tile_axes
+from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.ir.node import Node
 from napkin.ir.types import stored_bytes
 from napkin.lower.descriptors import may_persist
@@ -178,9 +179,8 @@ class Tiled(Asked):
     def taken(self, warps: int, stages: int) -> tuple[int, int]:
         """Bytes of shared memory, by operands, and of registers that a group takes."""
         of, alone = self.of, self.waits(stages)
-        slots = of.machine.target.slots(stages)
         held, each, largest = self._operands
-        shared = held + (largest if alone else each * slots)
+        shared = held + (largest if alone else each * of.machine.target.slots(stages))
         shared += (stages - 1) * self._beside_bytes if of.live.products or self.ahead(warps) else 0
         if not of.live.products:
             share = PER_THREAD_SHARE if self.per_thread(warps) else ROW_SHARE
@@ -197,11 +197,11 @@ class Tiled(Asked):
     @cached_property
     def _beside_bytes(self) -> int:
         """Bytes of a chunk of the arrays that are no operands."""
-        live, kernel = self.of.live, self.of.kernel
-        every = [(a.tensor, a.leaf.axes) for a in kernel.reads if not live.products]
-        every = [(t, axes) for t, axes in every if kernel.stream.carried(axes)] or live.beside
-        found = [(extent(axes, self.tiles), self.of.dtypes[t]) for t, axes in every]
-        return sum(stored_bytes(values, dtype) for values, dtype in found)
+        kernel, beside = self.of.kernel, self.of.beside
+        if not self.of.live.products:
+            read = [(a.tensor, a.leaf.axes) for a in kernel.reads]
+            beside = [(t, axes) for t, axes in read if kernel.stream.carried(axes)]
+        return sum(stored_bytes(extent(axes, self.tiles), self.of.dtypes[t]) for t, axes in beside)
 
     @cached_property
     def _operands(self) -> tuple[int, int, int]:
@@ -212,7 +212,9 @@ class Tiled(Asked):
         converted = sum(extent(axes, self.tiles) for axes in of.live.converted)
         turned = [p for p in of.kernel.products if turns(p, self.tiles)]
         converted += sum(extent(p.spans[0], self.tiles) for p in turned)
-        return fixed + of.item * converted, streamed, largest
+        more = {n for p in turned for n in readings(p.sides[0]) if tensor_of(n) not in of.copied}
+        ahead = [stored_bytes(extent(n.axes, self.tiles), of.dtypes[tensor_of(n)]) for n in more]
+        return fixed + of.item * converted, streamed + sum(ahead), max([largest, *ahead])
 
     def _bare_bytes(self, warps: int) -> int:
         """Bytes of registers of its tiles alone."""

@@ -38,3 +38,12 @@ def test_a_product_that_an_iteration_stores_is_waited_for() -> None:
     assert chained(kernel)
     assert not chained(kernel, stored=False)
     assert not chained(nk.derive(load("matmul")).kernels[0].choice.kernel)
+
+
+@nk.diagram("x h, x c, h c, x c -> h c, x c", sizes={"x": 8192, "h": 128, "c": 512})
+def beside_a_residual(S: Any, C: Any, Q: Any, B: Any) -> Any:
+    return nk.contract(S, C, over="x"), B + nk.contract(S, Q, over="h")
+
+
+def test_a_product_that_is_stored_with_something_added_is_waited_for() -> None:
+    assert chained(beside_a_residual.stream("x").group("c").kernel)

@@ -62,18 +62,28 @@ def weighted(G: Any, X: Any, W: Any) -> Any:
 
 def test_what_products_do_not_read_is_loaded_ahead_and_has_room() -> None:
     """Triton alone loads X ahead, and an iteration waits for G."""
-    choice = weighted.stream("a").group("c").kernel
-    held = live_set(choice)
-    assert held.beside == (("G", ("a", "c")),)
-    assert held.ahead == {"G", "X"}
-    pricing = Pricing(choice, weighted.check_sizes({}), "bf16", machine("h100"))
-    tiles = {"a": 64, "c": 128, "b": 128}
-    one, three = (pricing.at(Schedule(tiles, 4, stages)) for stages in (1, 3))
-    assert three.shared - one.shared >= 2 * 64 * 128 * 2
+    kernel = weighted.stream("a").group("c").kernel
+    assert live_set(kernel).beside == (("G", ("a", "c")),)
+    assert copies(4096, 3) - copies(4096, 1) == 2 * (64 * 128 + 64 * 128) * 2
     plan = nk.derive(weighted, on="h100", deterministic=True)
     assert plan.kernels[0].choice.kernel.products
     assert [head for head in loops(plan) if "num_stages=" in head] == loops(plan)
     plan.check(sizes=dict(a=77, c=53, b=30), resources=False).raise_if_wrong()
+
+
+def copies(c: int, stages: int) -> int:
+    """Bytes of shared memory of the kernel at so many columns."""
+    kernel, sizes = weighted.stream("a").group("c").kernel, weighted.check_sizes({"c": c})
+    pricing = Pricing(kernel, sizes, "bf16", machine("h100"))
+    return pricing.at(Schedule({"a": 64, "c": 128, "b": 128}, 4, stages)).shared
+
+
+def test_rows_of_odd_numbers_of_two_bytes_are_not_copied_ahead() -> None:
+    """Triton copies nothing of fewer than 4 bytes ahead: at 4,095 columns it copies X alone."""
+    assert copies(4096, 3) - copies(4095, 3) == 2 * 64 * 128 * 2
+    kernel, sizes = weighted.stream("a").group("c").kernel, weighted.check_sizes({})
+    even, odd = (Labelled(kernel, {**sizes, "c": c}, "bf16", machine("h100")) for c in (4096, 4095))
+    assert (even.copied, odd.copied) == ({"G", "X"}, {"X"})
 
 
 @nk.diagram("a c, a:int, a b, c b -> c", sizes={"a": 4096, "c": 4096, "b": 128})
@@ -83,7 +93,9 @@ def placed(G: Any, at: Any, X: Any, W: Any) -> Any:
 
 def test_what_lies_at_positions_that_are_read_is_left_to_triton() -> None:
     """Such a reading takes a stage of the pipeline from all others."""
-    assert not live_set(placed.stream("a").group("c").kernel).beside
+    kernel = placed.stream("a").group("c").kernel
+    assert kernel.products
+    assert not live_set(kernel).beside
     assert not [head for head in loops(nk.derive(placed, on="h100")) if "num_stages" in head]
 
 

@@ -153,6 +153,19 @@ def test_a_batch_of_one_is_not_padded_to_the_depth_of_a_product(batch: int) -> N
     assert kernel.choice.run.work["product"] == work
 
 
+@pytest.mark.parametrize("name", ["conv1d", "conv2d"])
+@pytest.mark.parametrize("channels", [1, 3, 8])
+@pytest.mark.parametrize("on", ["h100", "a100"])
+def test_few_channels_are_padded_where_taps_are_taken_one_by_one(
+    name: str, channels: int, on: str
+) -> None:
+    """Channels and taps make up the depth of a product, and a chunk has one tap."""
+    plan = nk.derive(load(name), on=on, sizes={"c": channels})
+    held = [k for k in plan.kernels if k.choice.kernel.products]
+    assert held
+    assert all(k.tiles["c"] >= 16 for k in held)
+
+
 @nk.diagram("c i d, e f d, h a -> c i u v, h")
 def windows_beside_a_sum(Q, K, X):
     keys = nk.neighborhood((3, 3), queries="c i", keys="e f")

@@ -15,6 +15,7 @@ from napkin.cut.frontier import Frontier
 from napkin.cut.segments import IN_FULL, Known, Memo
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.diagram.interface import Output
+from napkin.ir.infer import pointwise
 from napkin.ir.listing import stem_of
 from napkin.ir.names import numbered
 from napkin.ir.node import Node, factors, node, over, postorder
@@ -285,8 +286,16 @@ class Pieces:
         (found,) = STORED.matches([n for _, n, _ in results], stored, self.memo.dtype)
         done: Mapping[Node, Node] = STORED.apply(found)
         written = self.frontier.written
-        outputs = [Output(t, self._own(done[n]), axes, n in written) for t, n, axes in results]
-        return outputs, done
+        made = {n: self._own(self._as_read(n, done[n])) for _, n, _ in results}
+        return [Output(t, made[n], axes, n in written) for t, n, axes in results], done
+
+    def _as_read(self, n: Node, made: Node) -> Node:
+        """What a kernel makes of `n`, in the type in which other kernels read it: a kernel that
+        takes of an array in a type of its own, and no more, would store that type."""
+        own = own_type(n) or self.memo.dtype
+        between = n.kind == "real" and n not in self.frontier.results
+        as_it_is = not between or own == (own_type(made) or self.memo.dtype)
+        return made if as_it_is else pointwise("cast", (made,), (own,))
 
     def _own(self, n: Node) -> Node:
         """`n` without a cast to the plan's own type, if it is stored in that anyway."""

@@ -43,12 +43,11 @@ def leaf(name: str, axes: Iterable[str], kind: Kind, dtype: str = "") -> Node:
 
 def own_type(n: Node) -> str:
     """The storage type that an array asks for: of a cast of reals, or of a tensor that is given or
-    was stored in one, of what is taken of these, or of a maximum that keeps exponentials in range;
-    "" where it has the plan's.
+    was stored in one, or of a maximum that keeps exponentials in range; "" where it has the plan's.
 
     Kernels compute in float32, so what is cast to fp64 on the way is stored in fp32.
     """
-    if n.op in _MOVED or n.op == "take":
+    if n.op in _MOVED:
         return own_type(n.args[0])
     if n.op == "cast" and n.kind == "real":
         return "fp32" if n.params[0] == "fp64" else str(n.params[0])

@@ -26,10 +26,13 @@ from written import diagram as written_diagram
 import napkin as nk
 from napkin.check.rounding import roundings
 from napkin.check.verdict import HALF_STEP
+from napkin.cut.storing import check_stored
+from napkin.derive.prepare import prepare
 from napkin.ir.evaluate import aligned, evaluate_more
 from napkin.ir.expansion import expanded
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import storage_type
+from napkin.machine.machines import machine
 from napkin.plan import fitting
 from napkin.plan.plan import Plan
 from napkin.run.arrays import to_device
@@ -92,8 +95,9 @@ def slopes(program: Program, seed: int, begun: float) -> None:
     program, rng = replace(program, rules=()), random.Random(f"slopes {seed}")
     try:
         made = nk.gradient(written_diagram(program))
+        check_stored(prepare(made), machine("h100"))  # which drawn plans pass by
     except (nk.Refusal, nk.InputError) as refused:
-        if not any(w in str(refused) for w in REFUSED):
+        if not any(w in str(refused) for w in (*REFUSED, "share a byte")):
             raise
         COUNTS["gradients refused"] += 1
         return

@@ -9,7 +9,7 @@ latent_attention_gradient:
       and in the most parts
   bound the search: after the work of 9,000 settings, no other orders of points, and no more
       points, of the term as is were tried
-  bound the search: after the work of 10,959 settings, no other orders, points or terms were
+  bound the search: after the work of 10,934 settings, no other orders, points or terms were
       tried
   materialise K [b x h n]
   materialise difference_2 [b h q x] in fp32

@@ -10,7 +10,7 @@ triangle_multiplication_gradient:
   bound the search: after the work of 9,000 settings, no other orders of points, and no more
       points, of the term as is were tried
   bound the search: after the work of 9,000 settings, no other terms were tried in quick cuts
-  bound the search: after the work of 10,205 settings, no other orders, points or terms were
+  bound the search: after the work of 10,255 settings, no other orders, points or terms were
       tried
   materialise sigmoid [i j e]
   materialise scaled [i j e]

@@ -29,8 +29,9 @@ class LiveSet:
     Attributes:
         streamed_operands: operands of products that are read chunk by chunk (shared memory, as
             many copies as the pipeline is deep), with their tensors.
-        beside: other arrays that kernels with products read chunk by chunk, with their tensors.
-            They are copied ahead, too (shared memory), where no reading's address is itself read.
+        streamed_others: other arrays that kernels with products read chunk by chunk, with their
+            tensors. They are copied ahead, too (shared memory); () where the address of some
+            reading is itself read.
         fixed_operands: operands read once, or at addresses that iterations compute, which no
             pipeline copies ahead (shared memory), with their tensors.
         states: accumulators (registers, float32, for the whole loop).
@@ -55,7 +56,7 @@ class LiveSet:
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
-    beside: tuple[tuple[str, Axes], ...]
+    streamed_others: tuple[tuple[str, Axes], ...]
     fixed_operands: tuple[tuple[str, Axes], ...]
     states: tuple[Axes, ...]
     chunk: tuple[Axes, ...]
@@ -117,7 +118,7 @@ def live_set(kernel: Kernel) -> LiveSet:
     across = [] if products else list(_across(kernel))
     return LiveSet(
         streamed_operands=tuple((tensor_of(p), p.axes) for p in ahead),
-        beside=_distinct(_beside(kernel, ahead)) if products else (),
+        streamed_others=_distinct(_others(kernel, ahead)) if products else (),
         fixed_operands=tuple((tensor_of(p), p.axes) for p in operands if p not in ahead),
         states=tuple(s.axes for s in kernel.stream.states),
         chunk=_distinct([*in_chunk, *joined]),
@@ -194,7 +195,7 @@ def _joined(c: Contraction[str]) -> Iterator[Axes]:
             yield span
 
 
-def _beside(kernel: Kernel, operands: Collection[Node]) -> list[tuple[str, Axes]]:
+def _others(kernel: Kernel, operands: Collection[Node]) -> list[tuple[str, Axes]]:
     """The arrays that loops read chunk by chunk beside operands; none where the address of some
     reading is itself read, which takes a stage of the pipeline from all others."""
     computed = postorder(n for p in kernel.stream.passes for n in p.computed)

@@ -108,7 +108,7 @@ class _Kernel:
             store(inner, name, n)
         # Triton loads operands ahead, and what else a loop reads if it is told so.
         held = live_set(self.kernel)
-        told = held.beside or (held.waited and not loop.joins)
+        told = held.streamed_others or (held.waited and not loop.joins)
         ahead = {"num_stages": self.program.schedule.stages} if told else {}
         body = [*positions, *inner.statements]
         body += [*awaited(self.lang, body), *after]

@@ -352,6 +352,5 @@ def _kind(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> str:
         return "few"
     if kernel.twins:
         return "pairs"
-    return (
-        "products" if live_set(kernel).products and not chained(kernel, stored=False) else "other"
-    )
+    added_up = live_set(kernel).products and not chained(kernel, stored=False)
+    return "products" if added_up else "other"

@@ -295,14 +295,14 @@ class Labelled:
     @cached_property
     def copied(self) -> frozenset[str]:
         """The arrays that are copied to shared memory ahead of their use."""
-        return frozenset(t for t, _ in (*self.live.streamed_operands, *self.beside))
+        return frozenset(t for t, _ in (*self.live.streamed_operands, *self.copied_others))
 
     @cached_property
-    def beside(self) -> tuple[tuple[str, Axes], ...]:
-        """What is copied ahead beside operands (`LiveSet.beside`): not what threads load in fewer
-        bytes than are copied."""
+    def copied_others(self) -> tuple[tuple[str, Axes], ...]:
+        """Those of `LiveSet.streamed_others` that are copied ahead: threads load no fewer bytes of
+        them at once than can be copied."""
         narrow = {m.of.tensor for m in self.moved if m.width < COPIED}
-        return tuple((t, axes) for t, axes in self.live.beside if t not in narrow)
+        return tuple((t, axes) for t, axes in self.live.streamed_others if t not in narrow)
 
     @cached_property
     def copies_ahead(self) -> bool:

@@ -376,7 +376,7 @@ class Pricing:
             serial=0 if schedule.warpgroups else tiled.waited(schedule.stages, schedule.warps),
             longest=longest,
             staggered=of.kernel.visits is not None,
-            loads=max(1, len(operands) + len(of.beside)),
+            loads=max(1, len(operands) + len(of.copied_others)),
             per_thread=tiled.per_thread(schedule.warps),
             tested=schedule.warpgroups > 0 and (not tiled.in_boxes or tiled.uneven),
             tests=tiled.tests,

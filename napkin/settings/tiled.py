@@ -181,7 +181,7 @@ class Tiled(Asked):
         of, alone = self.of, self.waits(stages)
         held, each, largest = self._operands
         shared = held + (largest if alone else each * of.machine.target.slots(stages))
-        shared += (stages - 1) * self._beside_bytes if of.live.products or self.ahead(warps) else 0
+        shared += (stages - 1) * self._other_bytes if of.live.products or self.ahead(warps) else 0
         if not of.live.products:
             share = PER_THREAD_SHARE if self.per_thread(warps) else ROW_SHARE
             return shared, self.registers(warps) * share // 100 + warps * 128 * OVERHEAD_ROWS
@@ -195,13 +195,13 @@ class Tiled(Asked):
         return self.of.copies_ahead and not self.per_thread(warps)
 
     @cached_property
-    def _beside_bytes(self) -> int:
+    def _other_bytes(self) -> int:
         """Bytes of a chunk of the arrays that are no operands."""
-        kernel, beside = self.of.kernel, self.of.beside
+        kernel, others = self.of.kernel, self.of.copied_others
         if not self.of.live.products:
             read = [(a.tensor, a.leaf.axes) for a in kernel.reads]
-            beside = [(t, axes) for t, axes in read if kernel.stream.carried(axes)]
-        return sum(stored_bytes(extent(axes, self.tiles), self.of.dtypes[t]) for t, axes in beside)
+            others = [(t, axes) for t, axes in read if kernel.stream.carried(axes)]
+        return sum(stored_bytes(extent(axes, self.tiles), self.of.dtypes[t]) for t, axes in others)
 
     @cached_property
     def _operands(self) -> tuple[int, int, int]:

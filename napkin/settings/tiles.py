@@ -317,17 +317,17 @@ class Tiles:
         """Values of an array for one position of the axes that are not held whole."""
         return math.prod(self.sizes[a] for a in axes if a in self.kernel.whole)
 
-    def _lacking(self, axis: str, least: int, alone: bool = False) -> int:
+    def _lacking(self, axis: str, least: int, short: bool = False) -> int:
         """Positions that a product needs along an axis, padded ones among them: where several make
         up its rows, columns or depth and are held whole, only the last of them is padded, and none
-        where tiles along the others may be long enough; these may be of one position (`alone`).
+        where tiles along the others may be long enough; with `short` these are of one position.
         """
         found = 1
         for role in (role for p in self.live.products for role in p if axis in role):
             whole = [a for a in role if a in self.kernel.whole]
             if axis in whole[:-1]:
                 continue
-            beside = role if axis in whole and not alone else whole
+            beside = role if axis in whole and not short else whole
             others = math.prod(power_of_two(self.sizes[a]) for a in beside if a != axis)
             found = max(found, -(-least // others))
         return found
@@ -349,13 +349,13 @@ class Tiles:
         alike = next((x for x in self.kernel.renamed if axis in x), (axis,))
         scanned = max(self.scanned.get(a, 1) for a in alike)
         top = max(own, scanned, *(self._lacking(a, least) for a in alike))
-        alone = max(own, scanned, *(self._lacking(a, least, alone=True) for a in alike))
+        padded = max(own, scanned, *(self._lacking(a, least, short=True) for a in alike))
         if axis in self.kernel.slots:
             last = {slots_of(e.node).slots[-1] for e in self.kernel.fills}
             return [min(top, FILL) if axis in last else 1]
         if axis in self.kernel.whole:
             # With a lane to mask, an empty axis is read as nothing.
-            return sorted({max(top, 2), max(alone, 2)})
+            return sorted({max(top, 2), max(padded, 2)})
         if axis in self.kernel.stream.axes:
             low = max(scanned, min(top, self._shortest(axis)))
             low = least if axis in self.in_product else low

@@ -95,7 +95,7 @@ def slopes(program: Program, seed: int, begun: float) -> None:
     program, rng = replace(program, rules=()), random.Random(f"slopes {seed}")
     try:
         made = nk.gradient(written_diagram(program))
-        check_stored(prepare(made), machine("h100"))  # which drawn plans pass by
+        check_stored(prepare(made), machine("h100"))  # drawn plans do not ask for this
     except (nk.Refusal, nk.InputError) as refused:
         if not any(w in str(refused) for w in (*REFUSED, "share a byte")):
             raise

@@ -63,7 +63,7 @@ def weighted(G: Any, X: Any, W: Any) -> Any:
 def test_what_products_do_not_read_is_loaded_ahead_and_has_room() -> None:
     """Triton alone loads X ahead, and an iteration waits for G."""
     kernel = weighted.stream("a").group("c").kernel
-    assert live_set(kernel).beside == (("G", ("a", "c")),)
+    assert live_set(kernel).streamed_others == (("G", ("a", "c")),)
     assert copies(4096, 3) - copies(4096, 1) == 2 * (64 * 128 + 64 * 128) * 2
     plan = nk.derive(weighted, on="h100", deterministic=True)
     assert plan.kernels[0].choice.kernel.products
@@ -95,13 +95,13 @@ def test_what_lies_at_positions_that_are_read_is_left_to_triton() -> None:
     """Such a reading takes a stage of the pipeline from all others."""
     kernel = placed.stream("a").group("c").kernel
     assert kernel.products
-    assert not live_set(kernel).beside
+    assert not live_set(kernel).streamed_others
     assert not [head for head in loops(nk.derive(placed, on="h100")) if "num_stages" in head]
 
 
 @nk.diagram("q n, q r, x n, x r -> q x", sizes=dict(q=256, x=4096, n=128, r=64))
 def in_two_parts(Q: Any, P: Any, K: Any, R: Any) -> Any:
-    """Scores of which a part is rotated (arXiv 2405.04434), as log-probabilities."""
+    """Scores of which a part is rotated (arXiv 2405.04434), less the largest of each row."""
     S = nk.contract(Q, K, over="n") + nk.contract(P, R, over="r")
     return S - nk.reduce(S, "max", over="x")
 

@@ -303,13 +303,13 @@ def _joined(
 ) -> list[Array]:
     """The values of terms over places and residues, residue by residue, as positions again."""
     steps = {s.residue: s.step for s in splits}
-    of = {s.axis: s for s in splits}
     kind = object if point.exact else float
     out = [np.zeros([point.sizes[a] for a in b.axes], kind) for b, _ in pairs]
     for residues in itertools.product(*map(range, steps.values())):
         at = dict(zip(steps, residues, strict=True))
         found = point.at(at, splits).values([a for _, a in pairs])
         for (b, a), whole, value in zip(pairs, out, found, strict=True):
+            of = {s.axis: s for s in splits if s.place in a.axes}  # not a tensor's own alone
             where = tuple(
                 slice(at[of[t].residue], None, of[t].step) if t in of else slice(None)
                 for t in b.axes

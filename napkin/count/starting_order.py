@@ -8,7 +8,8 @@ So there are as many distances as digits that repeat the tile, and no group is l
 
 A swizzle (`GROUP_M`) numbers groups in blocks: so many along one axis, the fastest, times all along
 the next. A wave of them is nearer to a square, and reads less. Where blocks do not divide the axis
-the last is smaller; then groups are looked at one by one, and fewer stand for very many.
+the last is smaller, and there are more distances; then groups are looked at one by one, and of very
+many those of some waves.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ import numpy as np
 MOST = 256
 """Waves that are counted; their mean stands for those after them."""
 
-LOOKED = 2**20
-"""Groups that are looked at one by one, at most."""
+LOOKED = 2**17
+"""Groups that are looked at one by one, about."""
+
+SPREAD = (math.sqrt(5) - 1) / 2
+"""Waves that are looked at lie this share of their distance further apart, from one to the next and
+modulo that distance: no two are at the same place in all blocks."""
 
 FAR = 2**62
 """Numbers of groups from here on are Python's: numpy's might overflow."""
@@ -54,18 +59,6 @@ class Order:
         if many % rows:
             return Order(self.digits, rows)
         return Order((*outer, (a, many // rows), column, (a, rows)))
-
-    def shorter(self) -> Order:
-        """An order of no more groups than are looked at. The longest digits have fewer places; the
-        last one, which says how soon a tile is read again, only where others are short already."""
-        lengths = [n for _, n in self.digits]
-        *slow, last = range(len(lengths))
-        while math.prod(lengths) > LOOKED:
-            longest = max(slow, key=lengths.__getitem__)
-            long = lengths[longest] > 2 * self.rows or lengths[last] == 1
-            lengths[longest if long else last] //= 2
-        own = zip(self.digits, lengths, strict=True)
-        return Order(tuple((axis, n) for (axis, _), n in own), self.rows)
 
     @cached_property
     def groups(self) -> int:
@@ -142,33 +135,73 @@ def seen(order: Order, carried: frozenset[int]) -> Callable[[int], int]:
     these axes."""
     every = order.groups
     if order.rows:
-        new = np.append(0, np.cumsum(_last(order, carried) < 0))
-        return lambda groups: int(new[min(groups, len(new) - 1)])
+        return lambda groups: _seen_in_rows(order, carried, min(groups, every))
     runs = _runs(order.digits, order.repeating(carried))
     return lambda groups: int(_before(runs, min(groups, every)))
 
 
-@lru_cache(maxsize=256)
-def _last(order: Order, carried: frozenset[int]) -> Any:
-    """The group before each of the first that read the same tile; -1 where none did."""
-    numbers = np.arange(min(order.groups, LOOKED))
-    *outer, (a, many), (c, columns) = order.digits
-    rest = numbers % (many * columns)
-    first = rest // (order.rows * columns) * order.rows
-    width, within = np.minimum(many - first, order.rows), rest - first * columns
-    places = [(a, many, first + within % width), (c, columns, within // width)]
-    before = numbers // (many * columns)
-    for axis, n in reversed(outer):
-        places.append((axis, n, before % n))
-        before //= n
-    tile = np.zeros_like(numbers)
-    for axis, n, place in places:
-        tile = tile * n + place if axis in carried else tile
-    by_tile = np.argsort(tile, kind="stable")
-    again = tile[by_tile[1:]] == tile[by_tile[:-1]]
-    out = np.full_like(numbers, -1)
-    out[by_tile[1:][again]] = by_tile[:-1][again]
-    return out
+def _seen_in_rows(order: Order, carried: frozenset[int], groups: int) -> int:
+    """`seen` of blocks of rows. A plane is all that stands at one place of the slower digits."""
+    (row, many), (column, columns) = order.digits[-2:]
+    inner = {row, column} & carried
+    slower = Order(order.digits[:-2])
+    runs = _runs(slower.digits, slower.repeating(carried))
+    planes, more = divmod(groups, many * columns)
+    before = int(_before(runs, planes))
+    blocks, rest = divmod(more, order.rows * columns)
+    width = min(order.rows, many - blocks * order.rows)
+    if inner == {row, column}:
+        here = more
+    elif inner == {row}:
+        here = blocks * order.rows + min(rest, width)
+    elif inner == {column}:
+        here = columns if blocks else -(-rest // width)
+    else:
+        here = min(more, 1)
+    plane = Order(order.digits[-2:]).tiles(carried)
+    return before * plane + (int(_before(runs, planes + 1)) - before) * here
+
+
+def _since(order: Order, carried: frozenset[int], numbers: Any) -> Any:
+    """How many groups before each of these the last one read the same tile, in blocks of rows; 0
+    where none did."""
+    (row, many), (column, columns) = order.digits[-2:]
+    rows, plane = order.rows, many * columns
+    planes, within = numbers // plane, numbers % plane
+    block = within // (rows * columns)
+    first = block * rows * columns
+    width = np.minimum(many - block * rows, rows)
+    i, j = (within - first) % width, (within - first) // width
+    end, least = many - (many - 1) // rows * rows, (many - 1) // rows * rows * columns
+    if {row, column} <= carried:
+        near, last = 0 * within, within
+    elif row in carried:
+        near, last = np.where(j > 0, width, 0), within + (columns - 1 - j) * width
+    elif column in carried:
+        above = within - (first - rows * columns + j * rows + rows - 1)
+        near = np.where(i > 0, 1, np.where(block > 0, above, 0))
+        last = least + j * end + end - 1
+    else:
+        near, last = np.minimum(within, 1), plane - 1
+    slower = Order(order.digits[:-2])
+    far, passed = 0 * planes, 0
+    for i, stride in reversed([(i, slower.strides[i]) for i in slower.repeating(carried)]):
+        n = slower.digits[i][1]
+        far = np.where((far == 0) & (planes // stride % n > 0), stride - passed, far)
+        passed += stride * (n - 1)
+    return np.where(near > 0, near, np.where(far > 0, far * plane + within - last, 0))
+
+
+def _looked_at(order: Order, wave: int) -> Any:
+    """The numbers of groups that are looked at: all, or those of waves spread over the order."""
+    wide = object if order.groups >= FAR else np.int64
+    if order.groups <= LOOKED:
+        return np.arange(order.groups)
+    total, many = -(-order.groups // wave), max(1, LOOKED // wave)
+    at = (np.arange(many) + np.arange(many) * SPREAD % 1) / many
+    starts = np.array([int(share * total) * wave for share in at.tolist()], wide)
+    numbers = np.ravel(starts[:, None] + np.arange(wave).astype(wide))
+    return numbers[numbers < order.groups]
 
 
 @lru_cache(maxsize=65536)
@@ -182,11 +215,11 @@ def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
         kept: waves after which the cache still has what a wave read.
     """
     if order.rows:
-        few = order.shorter()
-        last = _last(few, carried)
-        waves = np.arange(few.groups) // wave - last // wave
-        again = int(((last >= 0) & (waves > kept)).sum())
-        return order.tiles(carried) + again * order.groups // few.groups
+        numbers = _looked_at(order, wave)
+        since = _since(order, carried, numbers)
+        waves = numbers // wave - (numbers - since) // wave
+        again = int(((since > 0) & (waves > kept)).sum())
+        return order.tiles(carried) + again * order.groups // len(numbers)
     digits = order.repeating(carried)
     again = (_again(order, i, digits[at + 1 :], wave, kept) for at, i in enumerate(digits))
     return order.tiles(carried) + sum(again)

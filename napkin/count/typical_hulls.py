@@ -15,7 +15,7 @@ import numpy as np
 
 from napkin.ir.key_sets import Interval
 from napkin.ir.node import postorder, union_axes
-from napkin.keys.hulls import Hull, coarser, hull
+from napkin.keys.hulls import Array, Hull, coarser, hull
 from napkin.keys.residues import Split
 from napkin.keys.typical import needed, typical
 
@@ -76,25 +76,45 @@ def _typical_hull(
         fine = tuple((a, FINE if a in long else n) for a, n in tiles)
         by = {a: n // FINE if a in long else 1 for a, n in tiles}
         return coarser(_typical_hull(i, splits, keys, sizes, fine), by)
-    bounds = i.first, i.end
-    one = dict(sizes) | dict.fromkeys(_uniform(i, sizes), 1)
-    values, cut = typical(bounds, one, keys), dict(tiles)
+    one, cut = dict(sizes) | dict.fromkeys(_uniform(i, sizes), 1), dict(tiles)
     axis, runs, length = _runs(i, splits, one, cut, box)
     if not runs:
-        return hull(i, one, cut, values, splits, box)
-    found = [hull(i, one, cut, values, (), {**box, axis: run}) for run in runs]
+        return hull(i, one, cut, typical((i.first, i.end), one, keys), splits, box)
+    each, by = {**cut, axis: 1}, {a: n if a == axis else 1 for a, n in tiles}
+    known = tuple(tuple(x.items()) for x in (one, each, box))
+    found = [coarser(h, by) for h in _of_runs(i, keys, *known, axis, tuple(runs))]
     tile, at = cut[axis], found[0].axes.index(axis)
     ends = [min(run.start + length, one[axis]) for run in runs]
     tiled = [-(-(end - run.start) // tile) for end, run in zip(ends, runs, strict=True)]
     every = ((h.first, h.end, h.inner_first, h.inner_end) for h in found)
-    parts = (
-        [np.take(v, np.arange(n), axis=at, mode="wrap") for v in of]
-        for of, n in zip(every, tiled, strict=True)
-    )
+    parts = ([_first(v, n, at) for v in of] for of, n in zip(every, tiled, strict=True))
     first, end, inner_first, inner_end = (
         np.concatenate(v, axis=at) for v in zip(*parts, strict=True)
     )
     return Hull(found[0].axes, first, end, inner_first, inner_end, found[0].step)
+
+
+@lru_cache(maxsize=16)
+def _of_runs(
+    i: Interval,
+    keys: int,
+    sizes: Settled,
+    tiles: Settled,
+    box: tuple[tuple[str, range], ...],
+    axis: str,
+    runs: tuple[range, ...],
+) -> list[Hull]:
+    """The hulls of runs of queries, of `EVALUATED` values or fewer together: tiles of any number
+    along `axis` are of these."""
+    one, cut = dict(sizes), dict(tiles)
+    values = typical((i.first, i.end), one, keys)
+    return [hull(i, one, cut, values, (), {**dict(box), axis: run}) for run in runs]
+
+
+def _first(v: Array, n: int, at: int) -> Array:
+    """The first `n` values along an axis of an array that goes on as it begins."""
+    again = np.concatenate([v] * -(-n // v.shape[at]), axis=at)
+    return again[(slice(None),) * at + (slice(n),)]
 
 
 def _runs(

@@ -123,9 +123,14 @@ class Census:
 def census(h: Hull, tile: int) -> Census:
     """How many tiles of `tile` keys are visited from the hull's first key on, and how many of them
     every query sees whole."""
-    visited = -(-h.length // tile)
+    visited = -_floored(-h.length, tile)
     if h.step > 1:
         return Census(visited, np.zeros_like(visited))
-    before = -(-np.maximum(h.inner_first - h.first, 0) // tile)
-    upto = np.maximum(np.minimum(h.inner_end, h.end) - h.first, 0) // tile
+    before = -_floored(-np.maximum(h.inner_first - h.first, 0), tile)
+    upto = _floored(np.maximum(np.minimum(h.inner_end, h.end) - h.first, 0), tile)
     return Census(visited, np.maximum(upto - before, 0))
+
+
+def _floored(x: Array, tile: int) -> Array:
+    """`x // tile`; numpy shifts ten times as fast as it divides."""
+    return x // tile if tile & (tile - 1) else x >> (tile.bit_length() - 1)

@@ -151,6 +151,21 @@ def test_the_last_residues_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
         list(apart.split_terms(ready.outputs, ready.names))
 
 
+def test_an_output_may_have_the_name_of_a_split_axis_of_a_tensor() -> None:
+    """S is read along its axis x under another name, whose residues are apart, and the output has
+    an axis x, which is whole."""
+
+    @nk.diagram("q x, y, x -> q x")
+    def dilated(S: Any, V: Any, Y: Any) -> Any:
+        keys = nk.neighborhood(3, dilation=2, queries="q", keys="y")
+        return nk.contract(nk.rename(S, x="y"), V, over="y", keys=keys) * Y
+
+    ready = prepare(dilated)
+    (term,) = apart.split_terms(ready.outputs, ready.names)
+    assert "x" in {s.axis for s in term.own}
+    assert "x" in term.outputs[0].axes
+
+
 def test_a_quotient_by_0_that_a_choice_cuts_off() -> None:
     """Another order of the terms may have NaN for it, and no other number; where nothing is divided
     by 0, NaN is an error."""

@@ -7,11 +7,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from programs import Program, Ref, Step
-from unsure import SUMS, Wobble
+from unsure import FLOAT16, SUMS, Wobble
 from values import DTYPE, Value, value
 
+from napkin.ir.evaluate import evaluate
 from napkin.ir.node import FLOOR, number, postorder
 from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel
+from napkin.run.interpreted import Ran
 
 Change = Callable[[Step, Value, Sequence[Value]], Value]
 """What a step may have in place of its value, of what it reads."""
@@ -69,6 +72,26 @@ def leaves_out(plan: Plan) -> bool:
     states = (x for s in streams for p in s.passes for x in p.states)
     return any(n.op == "greater" and number(FLOOR) in n.args for n in tails) or any(
         x.held == "carried" and abs(x.init) == -FLOOR for x in states
+    )
+
+
+def leaves_fp16(plan: Plan, ran: Ran, sizes: Mapping[str, int]) -> bool:
+    """Whether what a kernel stores in fp16 for another is too large for that, of numbers that are
+    not: a sum between two contractions whose order napkin chose, or without a scale that moved."""
+    return any(_overflows(plan, k, ran, sizes) for k in plan.kernels)
+
+
+def _overflows(plan: Plan, k: PlannedKernel, ran: Ran, sizes: Mapping[str, int]) -> bool:
+    between = set(plan.materialised)
+    outputs = [o for o in k.choice.origin if k.binding[o.name] in between]
+    stored = [ran.tensors[k.binding[o.name]] for o in outputs]
+    if not any(t.dtype == "fp16" and np.isinf(t.to_float64()).any() for t in stored):
+        return False
+    leaves = [n for n in postorder(o.node for o in outputs) if n.op == "input"]
+    known = {n: ran.tensors[k.binding[str(n.params[0])]].to_float64() for n in leaves}
+    found = evaluate([o.node for o in outputs], known, sizes, {})
+    return all(np.isfinite(x).all() for x in known.values()) and any(
+        np.isfinite(x).all() and np.abs(x).max(initial=0) > FLOAT16.largest for x in found
     )
 
 

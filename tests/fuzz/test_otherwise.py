@@ -7,10 +7,13 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from otherwise import allowed, excused
+from otherwise import allowed, excused, leaves_fp16
 from programs import Input, Program, Ref, Step
 from unsure import Wobble
 from values import results
+
+import napkin as nk
+from napkin.run.arrays import to_device
 
 A, Z = Input("A", ("x",)), Input("Z", ())
 
@@ -64,3 +67,24 @@ def test_nan_before_a_state_that_is_no_number_is_excused_in_pairs_alone():
     assert np.isnan(excused(found, wanted, plan(x=2), ("x",))[0])
     later = np.array([0.5, 0.5, np.nan])
     assert np.isnan(excused(later, wanted, plan(x=2, x_later=2), ("x",))[2])
+
+
+@nk.diagram("a k, k b, b c -> a c")
+def product(A: Any, B: Any, C: Any) -> Any:
+    return nk.contract(nk.contract(A, B, over="k"), C, over="b")
+
+
+@pytest.mark.parametrize(
+    ("large", "stored", "may"),
+    [(300.0, np.inf, True), (3.0, np.inf, False), (300.0, 6e4, False), (np.inf, np.inf, False)],
+)
+def test_a_product_between_kernels_may_leave_fp16(large: float, stored: float, may: bool):
+    """A product of 16 times 300 * 300 is more than fp16 holds; no other infinity is excused."""
+    sizes = {"a": 16, "k": 16, "b": 4096, "c": 4096}
+    plan = nk.derive(product, "h100", sizes, "fp16", materialise="every")
+    (between,) = plan.materialised
+    few = {a: min(n, 16) for a, n in sizes.items()}
+    whole = {n: np.full((16, 16), large) for n in ("A", "B")} | {between: np.full((16, 16), stored)}
+    tensors = {n: to_device(x, "fp16") for n, x in whole.items()}
+    ran = cast(Any, SimpleNamespace(tensors=tensors))
+    assert leaves_fp16(plan, ran, few) == may

@@ -175,6 +175,16 @@ def test_the_logarithm_of_what_underflows_may_be_infinite():
         assert excess(np.array([first, *wanted[1:]]), wanted, wobble) == 0
 
 
+def test_what_underflows_beside_what_rounding_makes_1_may_be_no_number():
+    """In float32 sigmoid(25) is 1 and sigmoid(-95) may be 0: the product of their logarithms is
+    then 0 times an infinity, and is 1.3e-9 in float64."""
+    product = Step("prod", (Ref(2),), (("x",),))
+    wanted, wobble = moved([*LOG_OF_SIGMOID, product], (), [-95.0, 25.0])
+    assert 0 < wanted < 1e-8
+    assert wobble.anything
+    assert not moved([*LOG_OF_SIGMOID, product], (), [-60.0, 25.0])[1].anything
+
+
 def test_wrong_values_where_something_underflows_are_seen():
     wanted, wobble = moved(LOG_OF_SIGMOID, ("x",), [-104.6, -80.0, -1.0])
     for wrong in ([np.nan, -80.0], [np.inf, -80.0], [0.0, -80.0], [-104.6, -np.inf], [-104.6, -79]):

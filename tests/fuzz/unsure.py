@@ -149,14 +149,14 @@ def wobbles(
     rng, many = np.random.default_rng(0), [(rounding, 0.5, False)] * (samples - 5)
     first = [(0.0, 1.0, False), (rounding, 1.0, False), (rounding, 0.0, False), (rounding, 0, True)]
     first.append((2 * rounding / ROUNDINGS, 0, True))
-    last: list[tuple[float, float | None, bool]] = [(0.0, None, True)]
+    last: list[tuple[float, float | None, bool]] = [(0.0, None, True), (0.0, 1.0, True)]
     if rounding > UNROUNDED:  # what is computed in float32 has equal values there
         last += [(n * UNROUNDED / ROUNDINGS, 0, True) for n in (1, 2, 4)]
     exact = [np.asarray(w, float) for w in wanted]
     out = [Wobble.none(w) for w in exact]
     every = [(held, s) for s in (*first, *many, *last)]
     if held is FLOAT16:  # what passes between steps of one kernel is held in float32
-        every += [(FLOAT32, s) for s in (first[0], last[0])]
+        every += [(FLOAT32, s) for s in (first[0], *last[:2])]
     for numbers, (reach, lost, nearest) in every:
         found = disturbed(program, arrays, sizes, reach, rng, numbers, lost, nearest, fused)
         for i, (r, axes) in enumerate(program.outputs):

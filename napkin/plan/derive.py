@@ -240,7 +240,7 @@ def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo, worth: float 
     try:
         small = searched(diagram, known, narrow)
     except Refusal:
-        return searched(diagram, known, memo.again())
+        return searched(diagram, known, memo.again(effort=narrow.effort))
     terms = postorder(o.node for o in small.ready.outputs)
     large = [narrow.bytes(n, known) for n in terms if not narrow.has_room(n, known)]
     under = worth * small.cut.seconds

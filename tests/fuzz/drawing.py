@@ -110,13 +110,16 @@ those of gradients, too."""
 PLACED = 260_000_000
 """The first seed that often adds at places (`placed`), under drawn bounds as from `BOUNDED` on."""
 
+TRAINED = 270_000_000
+"""The first seed of which some run as trainings, too (`trainings`)."""
+
 ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats, up to
 `SCARCE`."""
 
 BEGINS = sorted((
     MORE, NEWEST, RARE, RESUMED, KINDS, STEPPED, SEVERAL, FAR, WINDOWED, MEANS, SHARED, SCARCE,
-    SOLVED, FOUND, AFTERWARDS, CHOSEN, ALONG, BOUNDED, PLACED, ENDS,
+    SOLVED, FOUND, AFTERWARDS, CHOSEN, ALONG, BOUNDED, PLACED, TRAINED, ENDS,
 ))  # fmt: skip
 """The first seed of every kind of programs."""
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 import bounds
 import numpy as np
-from drawing import BOUNDED
+from drawing import BOUNDED, TRAINED
 from filled import arrays as fill
 from forced import plans
 from gradient import REFUSED, jittered
@@ -119,6 +119,10 @@ def slopes(program: Program, seed: int, begun: float) -> None:
             plan = nk.derive(made, "h100", sizes, "fp32", deterministic=False)
         COUNTS["own plans of gradients"] += 1
         case(plan, sizes).check()
+    if seed >= TRAINED and not late():
+        import trainings  # which reads this file
+
+        trainings.training(program, made, seed)
 
 
 def trained(program: Program, seed: int) -> None:
@@ -207,7 +211,8 @@ class Slopes(Case):
     def _moves(self, i: int, step: float) -> float:
         rng, worst, o = np.random.default_rng(0), 0.0, self.made.outputs[i]
         root = expanded([o.node])[o.node]
-        by_name = dict(zip(self.inputs, self.data, strict=True))
+        names = (str(n.params[0]) for n in self.made.inputs)
+        by_name = dict(zip(names, self.data, strict=True))
         scalars = self.made.check_scalars({})
         bind = {n: by_name[str(n.params[0])] for n in postorder([root]) if n.op == "input"}
         for _ in range(4):

@@ -143,8 +143,11 @@ def _ragged(
 
 
 def _along(step: Step, lanes: Sequence[Value], axis: str) -> bool:
-    """Whether a step reads a lane, and does to it what it does to any."""
-    return step.op not in {"take", "slide"} and any(axis in lanes[r.at].axes for r in step.refs)
+    """Whether a step reads a lane, and does to it what it does to any; what is looked up has none,
+    nor has what is computed of it."""
+    read = [lanes[r.at] for r in step.refs if axis in lanes[r.at].axes]
+    known = all(x.data.shape[x.axes.index(axis)] == 1 for x in read)
+    return step.op not in {"take", "slide"} and bool(read) and known
 
 
 def _born(

@@ -55,3 +55,24 @@ def test_a_backward_is_searched_for_twice_within_one_bound(monkeypatch: pytest.M
     first, second = works
     assert first is second
     assert first.work > 0
+
+
+def test_all_cuts_are_searched_for_within_the_same_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no cut is without large arrays, all cuts are searched for: within the same bound, or a
+    training that keeps the least is planned for twice as long."""
+    works: list[Any] = []
+
+    def refused_first(*args: Any, **settings: Any) -> Any:
+        works.append(args[2].effort)
+        found = search(*args, **settings)
+        if len(works) == 1:
+            raise nk.Refusal("plan", "attention", "no kernel fits")
+        return found
+
+    search = derive._searched
+    monkeypatch.setattr(derive, "_searched", refused_first)
+    attention = nk.gradient(load("attention"))
+    frugal(attention, attention.check_sizes(SIZES), memo_of("h100", "bf16"))
+    first, second = works
+    assert first is second
+    assert first.work > 0

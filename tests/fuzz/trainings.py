@@ -61,7 +61,7 @@ def training(program: Program, made: nk.Diagram, seed: int) -> None:
                 deterministic=rng.random() < SOME,
             )  # fmt: skip
         except Refusal:
-            if chosen is best:
+            if chosen is best and sizes == program.sizes:
                 raise
             COUNTS["drawn trainings refused"] += 1
             return

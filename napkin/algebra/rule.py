@@ -309,7 +309,7 @@ def _joined(
         at = dict(zip(steps, residues, strict=True))
         found = point.at(at, splits).values([a for _, a in pairs])
         for (b, a), whole, value in zip(pairs, out, found, strict=True):
-            of = {s.axis: s for s in splits if s.place in a.axes}  # not a tensor's own alone
+            of = {s.axis: s for s in splits if s.place in a.axes}  # else a tensor's own
             where = tuple(
                 slice(at[of[t].residue], None, of[t].step) if t in of else slice(None)
                 for t in b.axes

@@ -8,8 +8,8 @@ So there are as many distances as digits that repeat the tile, and no group is l
 
 A swizzle (`GROUP_M`) numbers groups in blocks: so many along one axis, the fastest, times all along
 the next. A wave of them is nearer to a square, and reads less. Where blocks do not divide the axis
-the last is smaller, and there are more distances; then groups are looked at one by one, and of very
-many those of some waves.
+the last is smaller, and distances differ from tile to tile; then groups are looked at one by one.
+Of very many groups some waves are, which are spread over all.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MOST = 256
 """Waves that are counted; their mean stands for those after them."""
 
 LOOKED = 2**17
-"""Groups that are looked at one by one, about."""
+"""Groups that are looked at one by one, at most; one wave, if that has more."""
 
 SPREAD = (math.sqrt(5) - 1) / 2
-"""Waves that are looked at lie this share of their distance further apart, from one to the next and
-modulo that distance: no two are at the same place in all blocks."""
+"""Where in its stretch of the order a wave lies that is looked at: this share of a stretch further
+than the one before, modulo 1. So these waves do not keep step with blocks of groups."""
 
 FAR = 2**62
 """Numbers of groups from here on are Python's: numpy's might overflow."""
@@ -141,7 +141,7 @@ def seen(order: Order, carried: frozenset[int]) -> Callable[[int], int]:
 
 
 def _seen_in_rows(order: Order, carried: frozenset[int], groups: int) -> int:
-    """`seen` of blocks of rows. A plane is all that stands at one place of the slower digits."""
+    """`seen` of blocks of rows. A plane is all groups at one place of the slower digits."""
     (row, many), (column, columns) = order.digits[-2:]
     inner = {row, column} & carried
     slower = Order(order.digits[:-2])

@@ -104,15 +104,15 @@ def _of_runs(
     axis: str,
     runs: tuple[range, ...],
 ) -> list[Hull]:
-    """The hulls of runs of queries, of `EVALUATED` values or fewer together: tiles of any number
-    along `axis` are of these."""
+    """The hulls of runs of queries, one by one along `axis`: those of its tiles are made of them.
+    They have few values, for which runs are chosen."""
     one, cut = dict(sizes), dict(tiles)
     values = typical((i.first, i.end), one, keys)
     return [hull(i, one, cut, values, (), {**dict(box), axis: run}) for run in runs]
 
 
 def _first(v: Array, n: int, at: int) -> Array:
-    """The first `n` values along an axis of an array that goes on as it begins."""
+    """The first `n` values along an axis of an array that repeats."""
     again = np.concatenate([v] * -(-n // v.shape[at]), axis=at)
     return again[(slice(None),) * at + (slice(n),)]
 

@@ -56,6 +56,10 @@ def test_groups_are_numbered_past_what_numpy_holds() -> None:
     small, large = (Order(((0, n), (1, 4), (2, 2))) for n in (2**10, 2**80))
     few, many = (fetched(o, frozenset({0, 2}), 3, 1) for o in (small, large))
     assert many == pytest.approx(few * 2**70, rel=0.01)
+    small, large = (Order(((0, n), (1, 7), (2, 2)), 4) for n in (2**10, 2**80))
+    few, many = (fetched(o, frozenset({1}), 3, 0) for o in (small, large))
+    assert many == pytest.approx(few * 2**70, rel=0.01)
+    assert seen(large, frozenset({0, 1}))(2**80) == pytest.approx(2**79, rel=1e-9)
 
 
 def in_rows(digits: list[tuple[int, int]], rows: int) -> list[tuple[int, ...]]:
@@ -93,7 +97,7 @@ def test_blocks_of_rows_are_what_an_enumeration_fetches(seed: int) -> None:
 
 @pytest.mark.parametrize("carried", [set(), {0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}])
 def test_few_blocks_of_rows_stand_for_very_many(carried: set[int], monkeypatch) -> None:
-    """Of some 10^9 groups no array is made; a thousandth of those groups tells as much."""
+    """Of some 10^9 groups no array is made; some waves of them tell as much."""
     own = frozenset(carried)
     huge = Order(((0, 2048), (1, 22539), (2, 32)), 8)
     assert fetched(huge, own, 132, 2) >= huge.tiles(own)

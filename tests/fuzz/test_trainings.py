@@ -17,13 +17,13 @@ from programs import Input, Program, Ref, Step
 from written import diagram
 
 trainings.SOME = 1.0  # all is kept that may be
-given = Input("X", ("a", "b")), Input("W", ("b", "c"))
+inputs = Input("X", ("a", "b")), Input("W", ("b", "c"))
 steps = (
     Step("softmax", (Ref(0),), (("b",),)),
     Step("contract", (Ref(2), Ref(1)), (("b",),)),
     Step("tanh", (Ref(3),)),
 )
-program = Program(given, steps, ((Ref(4), ("a", "c")),), {"a": 5, "b": 7, "c": 3})
+program = Program(inputs, steps, ((Ref(4), ("a", "c")),), {"a": 5, "b": 7, "c": 3})
 made = nk.gradient(diagram(program))
 trainings.training(program, made, 5)
 assert COUNTS["arrays kept"] > 1, "nothing was kept beside the output"

@@ -27,7 +27,7 @@ from napkin.run.interpreted import Ran, run_recipe
 SOME = 0.5
 """How often what is kept is drawn, and each array of what may be."""
 
-MOST_AXES = 8
+LARGE_AXES = 8
 """Axes of a program that is planned for large sizes, at most: two searches of more take 10 s."""
 
 MOST_BYTES = 4096
@@ -45,7 +45,7 @@ def training(program: Program, made: nk.Diagram, seed: int) -> None:
     keep = rng.choice(("fastest", "least", rng.randrange(MOST_BYTES)))
     dtype = rng.choice(("fp32", "fp32", "bf16", "fp16"))
     best, sizes = Pairs.best, dict(program.sizes)
-    if rng.random() < SOME and len(program.sizes) <= MOST_AXES:
+    if rng.random() < SOME and len(program.sizes) <= LARGE_AXES:
         large = dict.fromkeys(program.sizes, 2048) | dict.fromkeys(held(program), 64)
         sizes = fit(program, large) or sizes
 

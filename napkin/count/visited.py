@@ -15,7 +15,7 @@ import numpy as np
 from napkin.count.factors import Array, Factor, summed
 from napkin.count.split_axes import extents
 from napkin.count.typical_hulls import known_hull
-from napkin.count.window_images import reading
+from napkin.count.window_images import pairs, reading
 from napkin.derive.kernel import Kernel
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.key_sets import Interval, query_axes
@@ -134,54 +134,85 @@ def read(
     # The axes along which groups visit different keys.
     differ = {*query_axes(seen.keys), *(a for s in seen.splits for a in (s.place, s.residue))}
     over = {a: -(-sizes[a] // tiles[a]) for a in kernel.axes if a in differ}
-    padded = _padded(slides, sizes, {*over, *seen.axes})
+    both, single = _padded(slides, sizes, {*over, *seen.axes})
+    paired = {a for s in both for a in (s.out, s.tap)}
     every = [
-        _tile_sums(a, padded[a], tiles)
-        if a in padded
+        _tile_sums(a, single[a], tiles)
+        if a in single
         else extents(a, sizes, tiles, over, kernel.splits)
         for a in over
-        if a in axes
+        if a in axes and a not in paired
     ]
     every += occupied(seen, sizes, tiles)
     end = {a: sizes[a] + past * tiles[a] for a in seen.axes}  # no box begins past it
     out = 0
     for hs in hulls(seen, sizes, tiles, bind):
+        spans = {a: (h.axes, *_within(h)) for h, a in zip(hs, seen.axes, strict=True)}
         # Along a key axis that the array lacks, the same values are read again for every chunk.
         keys = [
-            (h.axes, _values(h, tiles[a], end[a], boxed, padded.get(a)))
+            (h.axes, _values(h, tiles[a], end[a], boxed, single.get(a)))
             if a in axes
             else (h.axes, _iterations(h, tiles[a]))
             for h, a in zip(hs, seen.axes, strict=True)
+            if a not in paired
         ]
-        out += summed([*keys, *every], over)
+        ends = {a: spans.get(a) or _tiles(a, sizes, tiles) for a in paired}
+        joint = [_read_pairs(s, sizes, ends[s.out], ends[s.tap]) for s in both]
+        out += summed([*keys, *joint, *every], over)
     out *= math.prod([-(-sizes[a] // tiles[a]) for a in {*kernel.group} - {*over, *axes}])
     rest = {*axes} - {*over, *seen.axes}
-    return out * math.prod([int(padded[a].sum()) if a in padded else sizes[a] for a in rest])
+    return out * math.prod([int(single[a].sum()) if a in single else sizes[a] for a in rest])
 
 
 def _padded(
     slides: Sequence[Slide], sizes: Mapping[str, int], visited: Collection[str]
-) -> dict[str, Array]:
-    """How many values each position along an axis of padded windows has: along the one of windows
-    and taps that groups visit, or else of taps, what is read there, and along the other one."""
-    out: dict[str, Array] = {}
+) -> tuple[list[Slide], dict[str, Array]]:
+    """The padded windows of which groups visit windows and taps, and of the others how many values
+    each position along an axis has: along the one of the two that groups visit, or else of taps,
+    what is read there, and along the other one."""
+    both, out = [], dict[str, Array]()
     for s in slides:
-        if any(s.beyond):
-            by_windows = s.out in visited and s.tap not in visited
-            axis, other = (s.out, s.tap) if by_windows else (s.tap, s.out)
+        if any(s.beyond) and {s.out, s.tap} <= {*visited}:
+            both.append(s)
+        elif any(s.beyond):
+            axis, other = (s.out, s.tap) if s.out in visited else (s.tap, s.out)
             out[axis] = reading(s, sizes[s.axis], axis, sizes[axis], sizes[other])
             out[other] = np.ones(1, np.int64)
-    return out
+    return both, out
 
 
 def _tile_sums(axis: str, each: Array, tiles: Mapping[str, int]) -> Factor:
     return (axis,), np.add.reduceat(each, np.arange(0, len(each), tiles[axis]))
 
 
+Span = tuple[tuple[str, ...], Array, Array]
+"""Axes, and from where to where a group's positions reach, for each position along them."""
+
+
+def _tiles(axis: str, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> Span:
+    starts = np.arange(0, sizes[axis], tiles[axis])
+    return (axis,), starts, np.minimum(starts + tiles[axis], sizes[axis])
+
+
+def _read_pairs(s: Slide, sizes: Mapping[str, int], windows: Span, taps: Span) -> Factor:
+    """How many pairs of a window and a tap within these reach read the tensor, and no padding."""
+    table = pairs(s, sizes[s.axis], sizes[s.out], sizes[s.tap])
+    axes = tuple(dict.fromkeys((*windows[0], *taps[0])))
+    (p0, p1), (w0, w1) = ([aligned(x, of, axes) for x in ends] for of, *ends in (windows, taps))
+    return axes, table[p1, w1] - table[p0, w1] - table[p1, w0] + table[p0, w0]
+
+
+def _within(h: Hull) -> tuple[Array, Array]:
+    """From where to where a hull reaches, within the axis where it is empty, too."""
+    end = np.maximum(h.end, 0)
+    return np.minimum(h.first, end), end
+
+
 def _values(h: Hull, tile: int, size: int, boxed: bool, each: Array | None) -> Array:
     if each is not None:
         upto = np.concatenate([[0], np.cumsum(each)])
-        return upto[np.maximum(h.end, h.first)] - upto[h.first]
+        first, end = _within(h)
+        return upto[end] - upto[first]
     return (
         np.minimum(_iterations(h, tile) * tile, np.maximum(size - h.first, 0))
         if boxed

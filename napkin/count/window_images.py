@@ -47,7 +47,21 @@ def _inside(s: Slide, length: int, windows: int, taps: int) -> int:
 def reading(s: Slide, length: int, axis: str, positions: int, others: int) -> np.ndarray[Any, Any]:
     """At each position of the windows or of the taps, `axis`, how many of the others read the
     tensor, and no padding."""
+    first, end = _others(s, length, axis, positions)
+    return np.maximum(np.minimum(end, others) - first, 0)
+
+
+def pairs(s: Slide, length: int, windows: int, taps: int) -> np.ndarray[Any, Any]:
+    """How many pairs of one of the first p windows and one of the first w taps read the tensor, and
+    no padding: at row p and column w, from 0 on."""
+    first, end = (x[:, None] for x in _others(s, length, s.out, windows))
+    each = np.maximum(np.minimum(end, np.arange(taps + 1)) - first, 0)
+    return np.pad(np.cumsum(each, axis=0), ((1, 0), (0, 0)))
+
+
+def _others(s: Slide, length: int, axis: str, positions: int) -> list[np.ndarray[Any, Any]]:
+    """From which to which of the others, past their last one too, each position reads the
+    tensor."""
     step, other = (s.stride, s.dilation) if axis == s.out else (s.dilation, s.stride)
     at = s.offset + step * np.arange(positions)  # of the first of the others
-    first = np.maximum(-(at // other), 0)
-    return np.maximum(np.minimum((length - 1 - at) // other + 1, others) - first, 0)
+    return [np.maximum(-(at // other), 0), (length - 1 - at) // other + 1]

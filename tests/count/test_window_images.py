@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 import napkin as nk
 from napkin.count.traffic import Traffic
-from napkin.count.window_images import image, inside
+from napkin.count.window_images import image, inside, pairs
 from napkin.diagram.library import load
 from napkin.ir.symbols import group_symbol, size_symbol
 from napkin.ir.windows import Slide, Span
@@ -40,6 +41,15 @@ def test_inside(s: Slide, length: int, taps: int) -> None:
     found = inside([s], {"i": length, "p": windows, "w": taps})
     assert found == sum(0 <= i < length for i in at)
     assert s.count(s.least(7, taps), taps) >= 7
+
+
+@given(SLIDES, st.integers(1, 30), st.integers(1, 6))
+def test_pairs(s: Slide, length: int, taps: int) -> None:
+    windows = max(s.count(length, taps), 0)
+    found = pairs(s, length, windows, taps)
+    for p, w in product(range(windows + 1), range(taps + 1)):
+        at = [s.stride * a + s.dilation * b + s.offset for a in range(p) for b in range(w)]
+        assert found[p, w] == sum(0 <= x < length for x in at)
 
 
 def test_a_stride_leaves_gaps_between_single_taps() -> None:

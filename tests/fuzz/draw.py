@@ -37,6 +37,7 @@ from drawing import (
     SCARCE,
     SEVERAL,
     SHARED,
+    SLID,
     SOLVED,
     WINDOWED,
     Drawing,
@@ -133,6 +134,9 @@ KEYED = SELECTED | {along.along: 4_000}
 AT_PLACES = KEYED | {placed.placed: 8_000}
 """Of seeds from `PLACED` on instead."""
 
+UNDER_KEYS = AT_PLACES | {windowed.keyed: 16_000}
+"""Of seeds from `SLID` on instead."""
+
 ELSE = ("größe", "café", "μέσος", "сумма", "_ß1")
 """Names in other letters, which a kernel has in its own."""
 
@@ -148,7 +152,7 @@ def _named(made: Program, d: Drawing) -> Program:
 
 def _first(seed: int) -> Mapping[Callable[[Drawing], object], int]:
     if seed >= PLACED:
-        return AT_PLACES
+        return UNDER_KEYS if seed >= SLID else AT_PLACES
     if seed >= AFTERWARDS:
         return KEYED if seed >= ALONG else SELECTED if seed >= CHOSEN else FOLLOWED
     if seed >= SCARCE:

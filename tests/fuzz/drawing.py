@@ -113,13 +113,16 @@ PLACED = 260_000_000
 TRAINED = 270_000_000
 """The first seed of which some run as trainings, too (`trainings`)."""
 
+SLID = 280_000_000
+"""The first seed that often sums windows under keys (`windowed.keyed`)."""
+
 ENDS = 90_000_000
 """The first seed of whose inputs some hold infinities, NaN, and the least and largest floats, up to
 `SCARCE`."""
 
 BEGINS = sorted((
     MORE, NEWEST, RARE, RESUMED, KINDS, STEPPED, SEVERAL, FAR, WINDOWED, MEANS, SHARED, SCARCE,
-    SOLVED, FOUND, AFTERWARDS, CHOSEN, ALONG, BOUNDED, PLACED, TRAINED, ENDS,
+    SOLVED, FOUND, AFTERWARDS, CHOSEN, ALONG, BOUNDED, PLACED, TRAINED, SLID, ENDS,
 ))  # fmt: skip
 """The first seed of every kind of programs."""
 

@@ -249,12 +249,22 @@ def planned(program: Program, diagram, seed: int) -> None:
             COUNTS["plans for large sizes that take long"] += 1
             return
         sizes = smaller
-    for k in plan.kernels:
-        sizes_of = plan.full(sizes)
-        if any(sizes_of.get(a, 0) > k.tiles[a] for a in k.choice.kernel.whole if a in k.tiles):
-            COUNTS["plans for large sizes whose tiles are too short"] += 1
-            return
+    if too_short(plan, sizes):
+        COUNTS["plans for large sizes whose tiles are too short"] += 1
+        return
     Case(program, plan, sizes, seed).check()
+
+
+def too_short(plan: Plan, sizes: Mapping[str, int]) -> bool:
+    """Whether a kernel's tiles hold an axis whole that is longer at these sizes: windows may be
+    many where taps are few."""
+    full = plan.full(sizes)
+    return any(
+        full.get(a, 0) > k.tiles[a]
+        for k in plan.kernels
+        for a in k.choice.kernel.whole
+        if a in k.tiles
+    )
 
 
 def halved(program: Program, sizes: Mapping[str, int]) -> dict[str, int] | None:

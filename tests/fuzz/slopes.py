@@ -15,7 +15,7 @@ from drawing import BOUNDED, TRAINED
 from filled import arrays as fill
 from forced import plans
 from gradient import REFUSED, jittered
-from interpret import Case, large_enough, specialised
+from interpret import Case, large_enough, specialised, too_short
 from judged import COUNTS, Found, differing, error
 from programs import Program
 from sized import fit
@@ -138,6 +138,9 @@ def trained(program: Program, seed: int) -> None:
     large, sizes = ({a: s[made.same_size.get(a, a)] for a in made.axes} for s in known)
     with mock.patch.object(fitting, "available", return_value=False):  # nothing is launched
         plan = nk.derive(made, "h100", large, rng.choice(("bf16", "fp16")), deterministic=False)
+    if too_short(plan, sizes):
+        COUNTS["plans for large sizes whose tiles are too short"] += 1
+        return
     given = {k.name: k.choice for k in plan.launched.kernels if k.schedule.warpgroups}
     COUNTS["plans of gradients with warpgroups"] += bool(given)
     COUNTS["of these, adding in memory"] += any(c.kernel.added for c in given.values())

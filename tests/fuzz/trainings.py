@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from unittest import mock
 
 import bounds
-from interpret import MOST, turns
+from interpret import MOST, too_short, turns
 from judged import COUNTS
 from programs import Program
 from sized import fit, held
@@ -70,6 +70,9 @@ def training(program: Program, made: nk.Diagram, seed: int) -> None:
             return
     if max(turns(p, program.sizes) for p in (found.forward, found.backward)) > MOST:
         COUNTS["trainings that take long"] += 1
+        return
+    if any(too_short(p, program.sizes) for p in (found.forward, found.backward)):
+        COUNTS["plans for large sizes whose tiles are too short"] += 1
         return
     COUNTS["trainings"] += 1
     COUNTS["arrays kept"] += len(found.kept)

@@ -1,9 +1,10 @@
 """Windows beside arrays along the axes that they run over, and along their own: what is drawn from
-`WINDOWED` on."""
+`WINDOWED` on. And windows that keys are seen of, or see: from `SLID` on."""
 
 from __future__ import annotations
 
 from drawing import Drawing, Rejected
+from keyed import key_set
 from programs import Axes, Ref
 from readings import window
 
@@ -53,3 +54,32 @@ def beside(d: Drawing, y: Ref, names: Axes) -> Ref:
     if not own:
         raise Rejected
     return d.step(d.rng.choice(("mul", "add", "maximum")), y, C)
+
+
+def keyed(d: Drawing) -> Ref:
+    """Windows that are summed under keys: of a window, a tap or another axis the one that sees, and
+    another one that is seen, over windows and taps, or one of them."""
+    i = d.axis(d.rng.choice((2, 4, 5, 9, 17)))
+    beside = d.axis(d.rng.choice((2, 3, 5, 9, 18)))
+    x = d.input(d.some((i, beside), 2, 2) if d.chance(0.6) else (i,))
+    y = window(d, d.step("cumsum", x, over=i) if d.chance(0.2) else x, i)
+    new = [a for a in d.axes_of(y) if a not in d.axes_of(x)]
+    more = d.axis(d.sizes[d.rng.choice(new)]) if d.chance(0.5) else d.axis()
+    every = tuple(dict.fromkeys((*d.axes_of(y), beside, more)))
+    q, k = d.rng.sample(every, 2)
+    if q not in new and k not in new and d.chance(0.5):
+        k = d.rng.choice(new)
+    keys = key_set(d, (q,), (k,), d.sizes[q] != d.sizes[k])
+    others = [a for a in every if a not in (q, k)]
+    own = () if q in d.axes_of(y) else (q,)
+    E = d.input(d.some((*own, k, *d.some([a for a in every if a not in (*own, k)], 0, 2)), 9, 9))
+    folded = (k, *d.some([a for a in others if a in new], 0, 2), *d.some(others, 0, 1))
+    held = {*d.axes_of(y), *d.axes_of(E)}
+    over = tuple(a for a in dict.fromkeys(folded) if a in held)
+    how = d.rng.choice(("contract", "contract", "softmax", "sum"))
+    if how == "contract":
+        return d.step("contract", y, E, over=over, keys=keys)
+    product = d.step("mul", y, E)
+    if how == "sum":
+        return d.step("sum", product, over=over, keys=keys)
+    return d.step("contract", d.step("softmax", product, over=k, keys=keys), E, over=over)

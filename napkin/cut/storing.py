@@ -92,7 +92,8 @@ def materialised(ready: Prepared, names: Sequence[str], listed: Collection[str] 
             found.append(_named(ready, name))
             why = _never_stored(found[-1])
         if why:
-            raise Refusal("materialise", name, why, f"name a computed one ({others})")
+            cure = f"name a computed one ({others})" if others else "leave it out"
+            raise Refusal("materialise", name, why, cure)
     return found
 
 

@@ -300,25 +300,27 @@ class Cutting:
 
     def _refusal(self, at: int) -> Refusal:
         stuck = self.points[at]
-        own = stuck.args[0] if stuck.args else stuck
-        read = self.frontier.moved_within(min(self._begins(at), default=at), at)
-        moved = ", ".join(self.pieces.names[n] for n in read if n in self.pieces.names)
-        if self._forced is not None and moved:
-            return Refusal(
-                "materialise",
-                self.pieces.names.get(stuck, stuck.op),
-                f"it reads {moved} under other axis names or at computed positions, so from memory,"
-                " and no kernel stores that",
-                f"materialise {moved}, too",
-            )
-        return Refusal(
-            f"derive {self.pieces.name} for {self.pieces.memo.machine.name}",
-            self.pieces.names.get(stuck, stuck.op),
-            f"no labelling of {stuck.op} over axes '{' '.join(own.axes)}' at these sizes "
-            "fits the registers and shared memory of one group",
-            f"make {self._whole(at) or 'the axes that are held whole'} smaller, or cut them in two "
-            "by hand",
-        )
+        own, name = stuck.args[0] if stuck.args else stuck, self.pieces.names.get(stuck, stuck.op)
+        unfit = f"no labelling of {stuck.op} over axes '{' '.join(own.axes)}' at these sizes fits"
+        unfit += " the registers and shared memory of one group"
+        if self._forced is not None:
+            read = self.frontier.moved_within(min(self._begins(at), default=at), at)
+            if moved := self._not_stored(read):
+                why = f"it reads {moved} under other axis names or at computed positions, so from"
+                why += " memory, and no kernel stores that"
+                return Refusal("materialise", name, why, f"materialise {moved}, too")
+            if more := self._not_stored(self.points[:at]):
+                why = f"{unfit}, beside the arrays before it that are not stored"
+                cure = f"materialise more ({more}), or leave materialise out"
+                return Refusal("materialise", name, why, cure)
+        what = f"derive {self.pieces.name} for {self.pieces.memo.machine.name}"
+        whole = self._whole(at) or "the axes that are held whole"
+        return Refusal(what, name, unfit, f"make {whole} smaller, or cut them in two by hand")
+
+    def _not_stored(self, arrays: Sequence[Node]) -> str:
+        """The names of those arrays that nobody has asked to be stored."""
+        names = self.pieces.names
+        return ", ".join(names[n] for n in arrays if n in names and n not in self._named)
 
     def _whole(self, at: int) -> str:
         """The axes that each labelling of a point by itself holds whole, the longest first."""

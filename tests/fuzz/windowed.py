@@ -69,7 +69,9 @@ def keyed(d: Drawing) -> Ref:
     q, k = d.rng.sample(every, 2)
     if q not in new and k not in new and d.chance(0.5):
         k = d.rng.choice(new)
-    keys = key_set(d, (q,), (k,), d.sizes[q] != d.sizes[k])
+    # Taps are as many as the window has: no key set says that another axis has as many.
+    apart = d.sizes[q] != d.sizes[k] or new[1] in (q, k)
+    keys = key_set(d, (q,), (k,), apart)
     others = [a for a in every if a not in (q, k)]
     own = () if q in d.axes_of(y) else (q,)
     E = d.input(d.some((*own, k, *d.some([a for a in every if a not in (*own, k)], 0, 2)), 9, 9))

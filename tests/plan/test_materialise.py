@@ -129,6 +129,33 @@ def test_what_a_result_reads_moved_is_named_wherever_the_plan_ends() -> None:
     assert "p" in nk.derive(found_rows, dtype="fp32", materialise=["S", "p"]).materialised
 
 
+@nk.diagram("a d -> ax", sizes={"a": 64, "d": 1})
+def most_of_a_product(A: Any) -> Any:
+    """No kernel computes the product and its maximum under two key sets together."""
+    S = nk.contract(A, nk.rename(A, a="ax"), over="d")
+    m = nk.reduce(S, "max", over="ax", keys=nk.blocked(6, 1, 0, "a", "ax") | nk.sliding(0, 3))
+    return nk.rename(m, a="ax")
+
+
+def test_what_does_not_fit_beside_what_is_not_stored_is_named() -> None:
+    """The refusal does not ask for what is asked for already, nor for other sizes."""
+    said = r"beside the arrays before it that are not stored; instead, materialise more \(S\), or"
+    with pytest.raises(nk.Refusal, match=said):
+        nk.derive(most_of_a_product, materialise=["m"])
+    nk.derive(most_of_a_product, materialise=["S", "m"])
+
+
+@nk.diagram("a:int, a:int -> a", sizes={"a": 37})
+def positions_alone(A: Any, B: Any) -> Any:
+    t = nk.take(A**2, a=B)
+    return t**2
+
+
+def test_no_other_array_is_named_where_none_is_stored() -> None:
+    with pytest.raises(nk.Refusal, match="computed where they are used; instead, leave it out"):
+        nk.derive(positions_alone, materialise=["t"])
+
+
 def test_as_many_reductions_as_are_asked_for_are_one_kernel() -> None:
     @nk.diagram("a b -> a b", sizes={"a": 4096, "b": 1024})
     def repeated(X: nk.Array) -> nk.Array:

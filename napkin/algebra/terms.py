@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
-from napkin.ir.evaluate import evaluate
+from napkin.ir.evaluate import STORED, evaluate
 from napkin.ir.infer import joined, pointwise
-from napkin.ir.node import Node, factors, number, ones, over, postorder, preorder
+from napkin.ir.node import Node, factors, in_kind, number, ones, over, postorder, preorder
 from napkin.ir.operators import POINTWISE, REDUCTIONS, RELATIONS
 from napkin.ir.rewrite import substitute
 from napkin.ir.sliding import taps
@@ -242,7 +242,10 @@ def value_at(term: Node, start: Mapping[Node, float]) -> float:
     or 1; not finite where something on the way is not in float32, in which kernels compute."""
     order = list(postorder([term]))
     leaves = [n for n in order if n.op in {"input", "size", "scalar", "state"}]
-    exact = {n: np.full([1] * len(n.axes), start.get(n, 1.0)) for n in leaves}
+    exact = {
+        n: np.full([1] * len(n.axes), in_kind(start.get(n, 1.0), n.kind), STORED[n.kind])
+        for n in leaves
+    }
     sizes = {a: 1 for n in order for a in n.axes}
     (value,), held = evaluate([term], exact, sizes, {}), dict(exact)
     with np.errstate(all="ignore"):

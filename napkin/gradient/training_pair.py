@@ -71,6 +71,7 @@ def keepable(f: Diagram, back: Backward) -> list[Keepable]:
     kept = [Keepable(o.name, n, o.axes, own_type(o.node), True, f"{o.name}_exact")
             for n, o in results.items() if n in order and n not in unsure]  # fmt: skip
     found = _without_stages(_at_ends(found, order, after | unsure | {*results}), order)
+    found = [replace(k, dtype=own_type(k.node)) for k in found]
     return _distinct(kept + found, {*_interface(f), *_interface(made)})
 
 
@@ -173,7 +174,8 @@ def forward_with(f: Diagram, back: Backward, kept: Sequence[Keepable]) -> Diagra
 
 
 def _cast(n: Node, dtype: str) -> Node:
-    return pointwise("cast", (n,), (dtype,)) if dtype else n
+    there = not dtype or (n.op == "cast" and n.params[0] == dtype)
+    return n if there else pointwise("cast", (n,), (dtype,))
 
 
 def kept_leaf(k: Keepable) -> Node:

@@ -19,7 +19,7 @@ from napkin.ir.walk import Library, Walk, order_of
 from napkin.ir.walk import needs as needs
 
 Array = np.ndarray[Any, Any]
-_STORED: dict[Kind, Any] = {"real": np.float64, "int": np.int64, "bool": np.bool_}
+STORED: dict[Kind, Any] = {"real": np.float64, "int": np.int64, "bool": np.bool_}
 
 FEW = 2**12
 """Terms of a sum of products up to which numpy adds them as they come."""
@@ -47,7 +47,7 @@ class Numpy(Library):
         return x.astype(np.int64) if x.dtype == bool else x
 
     def cast(self, x: Array, kind: Kind) -> Array:
-        return (x != 0) if kind == "bool" else x.astype(_STORED[kind])
+        return (x != 0) if kind == "bool" else x.astype(STORED[kind])
 
     def filled(self, value: float, like: Array) -> Array:
         return np.asarray(value, dtype=like.dtype)

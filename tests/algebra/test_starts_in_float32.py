@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+import napkin as nk
 from napkin.algebra.fold import state_leaf
 from napkin.algebra.terms import value_at
 from napkin.ir.infer import pointwise
@@ -36,3 +37,14 @@ def test_a_value_is_a_number_only_where_float32_has_it(
 def test_a_number_keeps_all_its_digits() -> None:
     """It is written into the kernel as it is."""
     assert value_at(R, {R: 0.001}) == 0.001
+
+
+def test_positions_are_whole_numbers() -> None:
+    """A sum at positions that an input gives adds at places of an array."""
+
+    @nk.diagram("a d, e:int -> a e")
+    def looked_up(C: nk.Array, D: nk.Array) -> nk.Array:
+        return nk.take(C, d=D)
+
+    (output,) = nk.gradient(looked_up).outputs
+    assert value_at(output.node, {}) == 1.0

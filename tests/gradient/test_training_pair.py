@@ -13,6 +13,7 @@ from napkin.diagram.library import load
 from napkin.gradient.gradient import backward
 from napkin.gradient.training_pair import Keepable, backward_with, forward_with, keepable
 from napkin.ir.node import postorder
+from napkin.ir.storage import own_type
 from tests.gradient.test_shipped import arrays_of, sizes_of
 
 NAMES = ["attention", "causal_attention", "cross_entropy", "layernorm", "matmul_bias_gelu",
@@ -49,6 +50,23 @@ def test_gradients_are_the_same_whatever_is_kept(name: str) -> None:
         got = each(made.evaluate(*arrays, *given, *(by_name[k.name] for k in kept)))
         for a, b in zip(got, wanted, strict=True):
             assert np.linalg.norm(a - b) <= 1e-9 * (1e-6 + np.linalg.norm(b)), kept
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16", "fp8"])
+def test_what_is_cast_is_read_in_the_type_in_which_it_is_stored(dtype: str) -> None:
+    @nk.diagram("w x, x -> w, w x")
+    def weighted(X: Any, Y: Any) -> Any:
+        mean = nk.cast(nk.reduce(nk.tanh(Y), "mean", over="x"), dtype)
+        scaled = nk.cast(X * nk.tanh(Y), dtype)
+        return nk.contract(X * mean, over="x"), nk.cast(nk.exp(scaled), dtype)
+
+    back = backward(weighted)
+    found = keepable(weighted, back)
+    given = {str(n.params[0]): n for n in backward_with(back, found).inputs}
+    stored = {o.name: o.node for o in forward_with(weighted, back, found).outputs}
+    types = {k.name: (own_type(given[k.name]), own_type(stored[k.name])) for k in found}
+    assert all(read == written for read, written in types.values()), types
+    assert sum(read == dtype for read, _ in types.values()) >= 2
 
 
 def test_what_is_kept_lies_in_the_order_of_the_axes() -> None:

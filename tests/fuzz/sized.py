@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from programs import WIDER_STEPS, Keys, Program, Step, shapes, union
@@ -42,6 +43,13 @@ def shrunk(
         longest = max(wanted, key=wanted.__getitem__)
         wanted[longest] //= 2
     return None
+
+
+def longest(program: Program, sizes: Mapping[str, int]) -> float:
+    """Values of the largest input or output, with the axes of a weave."""
+    every = [*(i.axes for i in program.inputs), *(axes for _, axes in program.outputs)]
+    woven = (union(axes, program.weave[0]) for axes in every)
+    return max(math.prod(float(sizes[a]) for a in axes if a in sizes) for axes in woven)
 
 
 def _roots(program: Program, axes: tuple[str, ...]) -> dict[str, str]:

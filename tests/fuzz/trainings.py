@@ -12,7 +12,7 @@ import bounds
 from interpret import MOST, too_short, turns
 from judged import COUNTS
 from programs import Program
-from sized import fit, held
+from sized import held, longest, shrunk
 from slopes import Slopes
 from written import diagram as written_diagram
 
@@ -27,8 +27,11 @@ from napkin.run.interpreted import Ran, run_recipe
 SOME = 0.5
 """How often what is kept is drawn, and each array of what may be."""
 
-LARGE_AXES = 8
+LARGE_AXES = 5
 """Axes of a program that is planned for large sizes, at most: two searches of more take 10 s."""
+
+VALUES = 2**32
+"""Values of one array of a program that is planned for large sizes, at most: 8 GiB in 16 bits."""
 
 MOST_BYTES = 4096
 """Bytes that may be kept, at most, where they are bounded."""
@@ -47,7 +50,7 @@ def training(program: Program, made: nk.Diagram, seed: int) -> None:
     best, sizes = Pairs.best, dict(program.sizes)
     if rng.random() < SOME and len(program.sizes) <= LARGE_AXES:
         large = dict.fromkeys(program.sizes, 2048) | dict.fromkeys(held(program), 64)
-        sizes = fit(program, large) or sizes
+        sizes = shrunk(program, large, lambda of: longest(program, of) <= VALUES) or sizes
 
     def drawn(pairs: Pairs) -> Kept:
         return pairs._read(tuple(k for k in pairs.keepable if rng.random() < SOME))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from napkin.diagram.diagram import Diagram
-from napkin.errors import InputError
+from napkin.errors import InputError, Refusal
 from napkin.ir.node import Node
 from napkin.ir.storage import own_type, storage_type
 from napkin.ir.types import STORAGE
@@ -31,13 +31,20 @@ def _plan_at(
 
 
 def plan_for(plan: Plan, sizes: Mapping[str, int]) -> Plan:
-    """The plan for other sizes (itself, for its own); derived once per sizes."""
+    """The plan for other sizes (itself, for its own); derived once per sizes. Where no kernels at
+    these sizes store the arrays or have the parts that were asked for, it is the plan itself."""
     if all(plan.sizes[a] == n for a, n in sizes.items()):
         return plan
     from napkin.plan.samples import even_pairs
 
     at_least_one = even_pairs(plan.diagram, {a: max(1, n) for a, n in sizes.items()})
-    return _plan_at(plan.diagram, plan.machine, tuple(at_least_one.items()), plan.dtype, plan.asked)
+    known = tuple(at_least_one.items())
+    try:
+        return _plan_at(plan.diagram, plan.machine, known, plan.dtype, plan.asked)
+    except Refusal:
+        if plan.asked.materialise is None and not plan.asked.parts:
+            raise
+        return plan
 
 
 def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:

@@ -59,3 +59,20 @@ def test_parts_stay_asked_where_an_axis_has_as_many_values(length: int) -> None:
 def test_a_batch_is_checked_in_the_parts_that_were_asked() -> None:
     plan = nk.derive(attention, dtype="fp32", parts={"x": 4})
     assert plan_of(plan, Case("batched", {"batch": 2}, weave="batch")).parts == plan.parts
+
+
+@nk.diagram("c -> w c", sizes={"c": 64})
+def beside(X: Any) -> Any:
+    """Along a short axis, the kernel that reads `u` computes it."""
+    t = (nk.abs(X) + 0.5) ** nk.tanh(X)
+    u = nk.rename(t, c="k")
+    return nk.compress(t * u, nk.neighborhood(1, queries="c", keys="k"), into="w", fill=0.0)
+
+
+def test_a_call_runs_the_plan_itself_where_what_was_asked_is_refused() -> None:
+    plan = nk.derive(beside, dtype="fp32", materialise=["t", "u"])
+    with pytest.raises(nk.Refusal, match="each kernel that reads it computes it"):
+        nk.derive(beside, sizes={"c": 2}, dtype="fp32", materialise=["t", "u"])
+    assert plan_for(plan, {"c": 2}) is plan
+    X = np.random.default_rng(0).normal(size=2)
+    np.testing.assert_allclose(plan(X), beside.evaluate(X), rtol=1e-5)

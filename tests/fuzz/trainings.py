@@ -71,10 +71,11 @@ def training(program: Program, made: nk.Diagram, seed: int) -> None:
                 raise
             COUNTS["drawn trainings refused"] += 1
             return
-    if max(turns(p, program.sizes) for p in (found.forward, found.backward)) > MOST:
+    each = [(p, of(p.diagram, known(program, made))) for p in (found.forward, found.backward)]
+    if max(turns(p, own) for p, own in each) > MOST:
         COUNTS["trainings that take long"] += 1
         return
-    if any(too_short(p, program.sizes) for p in (found.forward, found.backward)):
+    if any(too_short(p, own) for p, own in each):
         COUNTS["plans for large sizes whose tiles are too short"] += 1
         return
     COUNTS["trainings"] += 1
@@ -86,12 +87,11 @@ class Trained(Slopes):
     """The backward of a training, which reads what the forward has stored."""
 
     def __init__(self, program: Program, made: nk.Diagram, found: Training, seed: int) -> None:
-        roots = {made.same_size.get(a, a): n for a, n in program.sizes.items()}
-        known = roots | dict(program.sizes)
-        super().__init__(program, made, found.backward, of(made, known), seed, False)
-        self.sizes = self.sizes | of(found.backward.diagram, known)
+        sizes = known(program, made)
+        super().__init__(program, made, found.backward, of(made, sizes), seed, False)
+        self.sizes = self.sizes | of(found.backward.diagram, sizes)
         ahead = copy.copy(self)
-        ahead.plan, ahead.sizes = found.forward, of(found.forward.diagram, known)
+        ahead.plan, ahead.sizes = found.forward, of(found.forward.diagram, sizes)
         names = [str(n.params[0]) for n in found.forward.diagram.inputs]
         given, scalars = {n: self.inputs[n] for n in names}, found.forward.diagram.check_scalars({})
         ran = run_recipe(found.forward.recipe, given, ahead.sizes, scalars)
@@ -104,6 +104,12 @@ class Trained(Slopes):
             name = str(n.params[0])
             if name in forward.tensor_of:
                 self.inputs[name] = ran.tensors[forward.tensor_of[name]]
+
+
+def known(program: Program, made: nk.Diagram) -> dict[str, int]:
+    """The sizes of a program, and of the axes that stand for its own in a diagram."""
+    roots = {made.same_size.get(a, a): n for a, n in program.sizes.items()}
+    return roots | dict(program.sizes)
 
 
 def of(diagram: nk.Diagram, known: Mapping[str, int]) -> dict[str, int]:

@@ -130,8 +130,10 @@ def check_gradient(f: Diagram, made: Diagram) -> None:
     """Check that a diagram has the inputs and outputs of a gradient of another.
 
     Raises:
-        InputError: it has others.
+        InputError: it has others, or the first is no diagram.
     """
+    if not isinstance(f, Diagram):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"gradient_of={f!r} is no diagram; give the one that nk.gradient was of")
     cotangents, real = gradient_names(f)
     inputs, outputs = [*f.input_names, *cotangents.values()], {*real.values()}
     if made.input_names != inputs or not {o.name for o in made.outputs} <= outputs:

@@ -150,6 +150,11 @@ def check_scalars(diagram: Interface, scalars: Mapping[str, float]) -> dict[str,
     Raises:
         InputError: a scalar is unknown, has no value, or one that is no number.
     """
+    if not isinstance(scalars, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            f"scalars={scalars!r} is no dictionary from names to numbers; write "
+            "scalars={'scale': 0.125}"
+        )
     for name in scalars:
         check_known(name, diagram.scalars, f"{diagram.name} has no scalar {name!r}")
     given = {name: _number(diagram, name, value) for name, value in scalars.items()}

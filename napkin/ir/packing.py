@@ -22,6 +22,8 @@ def pack(values: Any, dtype: str = "int4") -> Any:
 
     found = np.asarray(values)
     _check(dtype)
+    if found.dtype.kind not in "biuf":
+        raise InputError(f"pack: {dtype} holds whole numbers, not {found.dtype}")
     if not found.ndim or found.shape[-1] % 2:
         raise InputError(
             f"pack: {dtype} lies two to a byte along the last axis, which must be even, "

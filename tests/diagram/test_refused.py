@@ -42,6 +42,15 @@ def unknown_size() -> object:
         (lambda: nk.derive(f, parts={"x": True}), "parts: x=True is not a whole number from 1"),
         (lambda: nk.training(f, deterministic="no"), "deterministic='no' is not True or False"),
         (lambda: nk.derive(f).check(resources="no"), "check: resources='no' is not True or False"),
+        (
+            lambda: nk.derive(f).check(scalars=3),
+            "scalars=3 is no dictionary from names to numbers; write scalars={'scale': 0.125}",
+        ),
+        (
+            lambda: nk.derive(f).check(gradient_of=3),
+            "gradient_of=3 is no diagram; give the one that nk.gradient was of",
+        ),
+        (lambda: nk.pack("ab"), "pack: int4 holds whole numbers, not <U2"),
         (lambda: nk.derive(f).ranked(0), "ranked: most=0 is not a whole number from 1"),
         (lambda: nk.neighborhood(3, clip="no"), "neighborhood: clip='no' is not True or False"),
         (lambda: nk.strided(3, local="no"), "strided: local='no' is not True or False"),

@@ -13,6 +13,7 @@ from typing import Any, cast, overload
 from napkin.errors import SPELLED, InputError, did_you_mean, meant
 from napkin.ir import infer, selecting
 from napkin.ir.array import Array, Operand, check_operands, lifted
+from napkin.ir.expansion import count
 from napkin.ir.infer import joined, pointwise
 from napkin.ir.key_sets import query_axes
 from napkin.ir.names import axis_names
@@ -146,7 +147,11 @@ def reduce(
     seen = attached(cast("KeySet", keys), body, axes)
     if how == "mean":
         total = infer.along("sum", _seen(seen, infer.reals(body)), axes)
-        return Array(pointwise("div", (total, infer.along("sum", seen, axes))))
+        own = tuple(a for a in axes if a in seen.axes)
+        counted = infer.along("sum", seen, own)
+        if rest := tuple(a for a in axes if a not in own):  # of which the key set says nothing
+            counted = pointwise("mul", (counted, count(rest)))
+        return Array(pointwise("div", (total, counted)))
     if how == "sum":
         return Array(infer.along("sum", _seen(seen, body), axes))
     return Array(_reduced(how, pointwise("where", (seen, body, _left_out(how, body.kind))), axes))

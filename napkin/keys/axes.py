@@ -78,7 +78,7 @@ def check_sizes(keys: Node, sizes: Mapping[str, int]) -> None:
             raise InputError(
                 f"{spec.text}: queries and keys share one layout, but {_sized(q, sizes)} and "
                 f"{_sized(x, sizes)}; give one size, or say where each query lies among the keys "
-                "with at=..."
+                "with at=..., of a set that takes it"
             )
     for need in spec.needs:
         if need.axis in sizes and sizes[need.axis] < need.least:

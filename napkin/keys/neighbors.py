@@ -116,7 +116,9 @@ def neighborhood(
     text, clip = f"neighborhood({_shown(each)})", flag(clip, "neighborhood: clip")
     axes = axes_of(queries, keys, len(each), text)
     given = [None] * len(each) if at is None else at if isinstance(at, Sequence) else [at]
-    if at is not None and (queries is None or len(given) != len(each)):
+    if at is not None and queries is None:
+        raise InputError(f"{text}: at=... names axes of the diagram; name queries and keys, too")
+    if len(given) != len(each):
         raise InputError(f"{text}: at=... takes one term for each of {len(each)} named axes")
     places = [place_of(p, q, text) for p, q in zip(given, axes[0], strict=True)]
     intervals = tuple(

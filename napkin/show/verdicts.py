@@ -21,8 +21,9 @@ def requested_sizes(plan: Plan) -> dict[str, int] | None:
     interpreting every tile would take minutes."""
     steps = 0
     for k in plan.kernels:
-        cut = [a for a in k.choice.kernel.axes if a not in k.choice.kernel.whole]
-        steps += math.prod(-(-plan.sizes[a] // k.tiles[a]) for a in cut)
+        kernel, sizes = k.choice.kernel, k.choice.kernel.sized(plan.full(plan.sizes))
+        cut = [a for a in kernel.axes if a not in kernel.whole]
+        steps += math.prod(-(-sizes[a] // k.tiles[a]) for a in cut)
     return dict(plan.sizes) if steps <= _STEPS else None
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from napkin.errors import InputError
+from napkin.ir.whole_numbers import whole
 from napkin.keys.neighbors import PerAxis, PerAxisFlag
 from napkin.torch.neighborhood import checked, na1d, na2d, na3d
 
@@ -43,6 +44,7 @@ class _NeighborhoodAttention(nn.Module):
         proj_drop: float = 0.0,
     ) -> None:
         super().__init__()
+        num_heads = whole(num_heads, f"{type(self).__name__}: num_heads")
         if num_heads < 1 or embed_dim % num_heads:
             raise InputError(
                 f"{type(self).__name__}: {num_heads} heads do not divide embed_dim {embed_dim}"
@@ -51,7 +53,7 @@ class _NeighborhoodAttention(nn.Module):
         self.kernel_size, self.stride, self.dilation, self.is_causal = window
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.head_dim = embed_dim // num_heads
-        self.scale = qk_scale or self.head_dim**-0.5
+        self.scale = self.head_dim**-0.5 if qk_scale is None else qk_scale
         self.qkv = nn.Linear(embed_dim, 3 * embed_dim, bias=qkv_bias)
         self.proj = nn.Linear(embed_dim, embed_dim)
         self.proj_drop = nn.Dropout(proj_drop)

@@ -371,7 +371,8 @@ def _last(name: str, what: str, t: torch.Tensor, dim: int) -> torch.Tensor:
     """A tensor with that axis last."""
     captured(name, [t])  # refuses what is no tensor
     # While a graph is captured, a number may be a symbol, which torch does not find in a range.
-    if all(dim != i for i in range(-t.dim(), t.dim())):
+    known = not isinstance(dim, bool | float)  # which are equal to whole numbers
+    if not known or all(dim != i for i in range(-t.dim(), t.dim())):
         raise InputError(f"{name}: {what} has shape {tuple(t.shape)}; it has no axis dim={dim}")
     return t.movedim(dim, -1)
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from napkin.errors import InputError
+from napkin.ir.whole_numbers import flag
 from napkin.run.prepared import facts
 from napkin.torch.arranged import Arranged, Result, graph_call, known_call
 from napkin.torch.call_axes import Seen, joined, seen_axes
@@ -51,7 +52,8 @@ def attention(
     """
     if dropout_p:
         raise InputError(f"attention: dropout_p={dropout_p}; kernels drop nothing, so it must be 0")
-    causal = "first" if is_causal else ""
+    causal = "first" if flag(is_causal, "attention: is_causal") else ""
+    shared = flag(enable_gqa, "attention: enable_gqa")
     if variant := causal_bias(attn_mask):
         _check_bias(attn_mask, query, key, causal)
         causal, attn_mask = variant, None
@@ -59,10 +61,10 @@ def attention(
     seen = captured("attention", tensors)
     tensors = in_autocast(tensors)
     scalars = () if scale is None else (scalar("attention", "scale", scale),)
-    arrange = partial(_arranged, tensors, causal, bool(scalars), enable_gqa)
+    arrange = partial(_arranged, tensors, causal, bool(scalars), shared)
     if seen == "graph":
         return graph_call("attention", arrange(), scalars)[0]
-    known = ("attention", causal, bool(enable_gqa), beside_tensors(scalars), *map(facts, tensors))
+    known = ("attention", causal, shared, beside_tensors(scalars), *map(facts, tensors))
     return known_call("attention", known, seen, tensors, scalars, arrange)[0]
 
 

@@ -98,3 +98,18 @@ def test_wrong_input(page: Path, napkin: Callable[..., Any], how: list[str], sai
     assert (found.status, found.out) == (2, "")
     assert said in found.err
     assert found.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("matmul", "--sizes", "a=16,b=8,c=16", "--parts", "b=2"),
+        ("attention", "--sizes", "q=16,x=64,d=16", "--parts", "x=2"),
+        ("gated_delta_rule", "--sizes", "t=8"),
+    ],
+)
+def test_sizes_of_a_plan_whose_axes_are_cut(napkin: Callable[..., Any], how: list[str]) -> None:
+    """In parts of a fold, and in blocks of a scan: axes that the diagram has not."""
+    found = napkin("check", *how)
+    assert found.status == 0
+    assert "every prediction holds" in found.out

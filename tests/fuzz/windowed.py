@@ -78,10 +78,12 @@ def keyed(d: Drawing) -> Ref:
     folded = (k, *d.some([a for a in others if a in new], 0, 2), *d.some(others, 0, 1))
     held = {*d.axes_of(y), *d.axes_of(E)}
     over = tuple(a for a in dict.fromkeys(folded) if a in held)
-    how = d.rng.choice(("contract", "contract", "softmax", "sum"))
+    how = d.rng.choice(("contract", "contract", "softmax", "sum", "mean", "max"))
     if how == "contract":
         return d.step("contract", y, E, over=over, keys=keys)
     product = d.step("mul", y, E)
-    if how == "sum":
-        return d.step("sum", product, over=over, keys=keys)
+    if how == "max":
+        return d.step("max", product, over=over, keys=keys, public=False, infinite=True)
+    if how != "softmax":
+        return d.step(how, product, over=over, keys=keys)
     return d.step("contract", d.step("softmax", product, over=k, keys=keys), E, over=over)

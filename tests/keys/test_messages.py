@@ -21,7 +21,9 @@ def softmax(signature: str, over: str, keys: nk.KeySet) -> nk.Diagram:
 
 
 FITS = "(clip=True takes the whole axis instead)"
-LAYOUT = "give one size, or say where each query lies among the keys with at=..."
+LAYOUT = (
+    "give one size, or say where each query lies among the keys with at=..., of a set that takes it"
+)
 EACH = "give one number, or one for every axis"
 NAMES = "name them with queries='...' and keys='...'"
 wide = nk.neighborhood(3, queries="i", keys="k")
@@ -157,6 +159,10 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: nk.causal("q", "x", at=nk.index("q") * 0.5),
         "causal: at=... must be whole positions, as from nk.index and nk.size",
+    ),
+    (
+        lambda: nk.neighborhood(3, at=nk.index("q")),
+        "neighborhood(3): at=... names axes of the diagram; name queries and keys, too",
     ),
     (
         lambda: nk.neighborhood((3, 3), queries="i j", keys="k l", at=[nk.index("i")]),

@@ -34,6 +34,14 @@ CALLS = {
         lambda: nkt.attention(Q, Q, Q, dropout_p=0.1),
         "attention: dropout_p=0.1; kernels drop nothing, so it must be 0",
     ),
+    "a text for a flag": (
+        lambda: nkt.attention(Q, Q, Q, is_causal="False"),  # pyright: ignore
+        "attention: is_causal='False' is not True or False",
+    ),
+    "a tensor for a flag": (
+        lambda: nkt.attention(Q, Q, Q, enable_gqa=torch.tensor([True, False])),  # pyright: ignore
+        "attention: enable_gqa=tensor([ True, False]) is not True or False",
+    ),
     "causal and a mask": (
         lambda: nkt.attention(Q, Q, Q, torch.ones(8, 8).bool(), is_causal=True),
         "is_causal and attn_mask are both given; join the causal mask to attn_mask",

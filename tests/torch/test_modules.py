@@ -60,6 +60,11 @@ def test_a_compiled_diagram_in_another_process(monkeypatch: pytest.MonkeyPatch) 
 def test_messages() -> None:
     with pytest.raises(nk.InputError, match="3 heads do not divide embed_dim 64"):
         nkt.NeighborhoodAttention1D(64, 3, 5)
+    with pytest.raises(
+        nk.InputError, match="NeighborhoodAttention1D: num_heads='4' is not a whole"
+    ):
+        nkt.NeighborhoodAttention1D(64, "4", 5)  # pyright: ignore
+    assert nkt.NeighborhoodAttention1D(64, 4, 5, qk_scale=0.0).scale == 0.0
     with pytest.raises(nk.InputError, match=r"na2d: kernel_size names 3, there are 2 axes"):
         nkt.NeighborhoodAttention2D(64, 4, (3, 3, 3))
     made = nkt.NeighborhoodAttention1D(64, 4, 5)

@@ -253,6 +253,10 @@ CALLS = {
         lambda: nkt.layer_norm(torch.zeros(())), "layer_norm: x has shape (); it needs (d)",
     ),
     "an axis": (lambda: nkt.softmax(X, 3), "softmax: x has shape (2, 3, 10); it has no axis dim=3"),
+    "an axis that is no whole number": (
+        lambda: nkt.softmax(X, 1.0),  # pyright: ignore
+        "softmax: x has shape (2, 3, 10); it has no axis dim=1.0",
+    ),
     "no axis": (
         lambda: nkt.softmax(X, None),  # pyright: ignore
         "softmax: x has shape (2, 3, 10); it has no axis dim=None",

@@ -23,7 +23,7 @@ def write_file(path: Path, content: bytes) -> None:
     """
     with _refusing(path):
         if path.is_dir():
-            raise InputError(f"{path} is a folder; name a file in it, as in {path / 'name.svg'}")
+            raise InputError(f"{path} is a folder; remove it, or write to another place")
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return

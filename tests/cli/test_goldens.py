@@ -266,6 +266,13 @@ def test_nothing_is_half_written(here: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert tree(here) == {"kernel.py": b"whole"}
 
 
+def test_a_folder_in_the_place_of_a_file(napkin: Callable[..., Any], here: Path) -> None:
+    (here / "out" / "kernel.py").mkdir(parents=True)
+    found = napkin("derive", "matmul", "--sizes", "a=64,b=64,c=64", "--out", "out")
+    assert found.status == 2
+    assert "kernel.py is a folder; remove it, or write to another place" in found.err
+
+
 def test_a_link_stays_one(here: Path) -> None:
     (here / "real").write_text("old")
     (here / "link").symlink_to("real")

@@ -85,6 +85,7 @@ def test_plot(napkin: Callable[..., Any], tmp_path: Path) -> None:
         (("attention", "--stream", "q"), "instead, stream another axis than q"),
         (("attention", "--stream", "x x"), "stream: axis 'x' stands twice in 'x x'"),
         (("attention", "--dtype", "int4"), "machine 'h100' has no compute pipe 'tensor_int4'"),
+        (("attention", "--computed", "fp8"), "in registers in fp8; write one of fp32, fp16, bf16"),
         (("attention", "--stream", "z"), "attention has no axis 'z'"),
         (("attention", "--on", "a100", "--storage", "K=fp8,Q=fp8"), "no compute pipe 'tensor_fp8'"),
         (("attention", "--plot", "turns.txt"), "the ending says what to write"),

@@ -16,6 +16,7 @@ from functools import cached_property
 from napkin.algebra.terms import is_read
 from napkin.count.matrix_products import product_type
 from napkin.count.work import operations
+from napkin.errors import InputError
 from napkin.ir.node import REDUCTIONS, Node, factors, union_axes
 from napkin.ir.operators import POINTWISE
 from napkin.machine.machines import Machine
@@ -187,7 +188,14 @@ class Clocks:
 
     @property
     def _lanes(self) -> str:
-        return f"fma_{self.colouring.setting.computed}"
+        pipe, known = f"fma_{self.colouring.setting.computed}", self.machine.compute
+        if pipe not in known:
+            types = ", ".join(p.removeprefix("fma_") for p in known if p.startswith("fma_"))
+            raise InputError(
+                f"machine {self.machine.name!r} computes nothing in registers in "
+                f"{self.colouring.setting.computed}; write one of {types}"
+            )
+        return pipe
 
     def _work(self, what: str, pipe: str, counted: Mapping[tuple[str, ...], float]) -> Work:
         """Work from operations for each value of arrays with these axes."""

@@ -16,6 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 from napkin.errors import InputError
+from napkin.ir.whole_numbers import flag
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """Types of tensors that hold numbers."""
@@ -189,6 +190,15 @@ def scalar(name: str, what: str, value: Any) -> float:
         return float(value.detach() if isinstance(value, torch.Tensor) else value)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name}: {what}={value!r} is no number") from None
+
+
+def truth(name: str, what: str, value: Any) -> bool:
+    """A flag; a comparison of sizes, while a graph is captured, is one too.
+
+    Raises:
+        InputError: it is neither True nor False.
+    """
+    return flag(bool(value) if isinstance(value, torch.SymBool) else value, f"{name}: {what}")
 
 
 def _check_scalar(name: str, what: str, value: torch.Tensor) -> None:

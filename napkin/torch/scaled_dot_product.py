@@ -9,11 +9,18 @@ from typing import Any
 import torch
 
 from napkin.errors import InputError
-from napkin.ir.whole_numbers import flag
 from napkin.run.prepared import facts
 from napkin.torch.arranged import Arranged, Result, graph_call, known_call
 from napkin.torch.call_axes import Seen, joined, seen_axes
-from napkin.torch.given import beside_tensors, captured, causal_bias, in_autocast, same, scalar
+from napkin.torch.given import (
+    beside_tensors,
+    captured,
+    causal_bias,
+    in_autocast,
+    same,
+    scalar,
+    truth,
+)
 
 
 def attention(
@@ -52,8 +59,8 @@ def attention(
     """
     if dropout_p:
         raise InputError(f"attention: dropout_p={dropout_p}; kernels drop nothing, so it must be 0")
-    causal = "first" if flag(is_causal, "attention: is_causal") else ""
-    shared = flag(enable_gqa, "attention: enable_gqa")
+    causal = "first" if truth("attention", "is_causal", is_causal) else ""
+    shared = truth("attention", "enable_gqa", enable_gqa)
     if variant := causal_bias(attn_mask):
         _check_bias(attn_mask, query, key, causal)
         causal, attn_mask = variant, None

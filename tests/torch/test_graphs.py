@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import napkin as nk
 import napkin.torch as nkt
@@ -157,3 +158,18 @@ KEYS = ["attention(1, 2", "attention(x)", "attention(1, 2, 3)", f"attention({'('
 def test_a_key_that_calls_nothing(key: str) -> None:
     with pytest.raises(nk.InputError, match="is no call of this version of napkin; capture it"):
         called(key)
+
+
+def test_a_flag_that_sizes_decide() -> None:
+    """While a graph is captured with sizes as symbols, a comparison of them is no bool."""
+    kinds = list[type]()
+
+    def of_itself(q: torch.Tensor) -> torch.Tensor:
+        kinds.append(type(long := q.shape[-2] > 1))
+        return nkt.attention(q, q, q, is_causal=long)
+
+    q = torch.randn(2, 3, 8, 16)
+    found = make_fx(of_itself, tracing_mode="symbolic")(q)(q)
+    assert kinds == [torch.SymBool]
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+    torch.testing.assert_close(found, wanted)

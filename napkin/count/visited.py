@@ -185,20 +185,23 @@ def _tile_sums(axis: str, each: Array, tiles: Mapping[str, int]) -> Factor:
     return (axis,), np.add.reduceat(each, np.arange(0, len(each), tiles[axis]))
 
 
-Span = tuple[tuple[str, ...], Array, Array]
+Bounds = tuple[tuple[str, ...], Array, Array]
 """Axes, and from where to where a group's positions reach, for each position along them."""
 
 
-def _tiles(axis: str, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> Span:
+def _tiles(axis: str, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> Bounds:
     starts = np.arange(0, sizes[axis], tiles[axis])
     return (axis,), starts, np.minimum(starts + tiles[axis], sizes[axis])
 
 
-def _read_pairs(s: Slide, sizes: Mapping[str, int], windows: Span, taps: Span) -> Factor:
+def _read_pairs(s: Slide, sizes: Mapping[str, int], windows: Bounds, taps: Bounds) -> Factor:
     """How many pairs of a window and a tap within these reach read the tensor, and no padding."""
-    table = pairs(s, sizes[s.axis], sizes[s.out], sizes[s.tap])
-    axes = tuple(dict.fromkeys((*windows[0], *taps[0])))
-    (p0, p1), (w0, w1) = ([aligned(x, of, axes) for x in ends] for of, *ends in (windows, taps))
+    of, *ends = taps
+    ends, which = np.unique(np.stack(ends), return_inverse=True)
+    table = pairs(s, sizes[s.axis], sizes[s.out], tuple(ends.tolist()))
+    axes = tuple(dict.fromkeys((*windows[0], *of)))
+    p0, p1 = (aligned(x, windows[0], axes) for x in windows[1:])
+    w0, w1 = (aligned(x, of, axes) for x in which.reshape(2, *taps[1].shape))
     return axes, table[p1, w1] - table[p0, w1] - table[p1, w0] + table[p0, w0]
 
 

@@ -51,11 +51,12 @@ def reading(s: Slide, length: int, axis: str, positions: int, others: int) -> np
     return np.maximum(np.minimum(end, others) - first, 0)
 
 
-def pairs(s: Slide, length: int, windows: int, taps: int) -> np.ndarray[Any, Any]:
-    """How many pairs of one of the first p windows and one of the first w taps read the tensor, and
-    no padding: at row p and column w, from 0 on."""
+@lru_cache(maxsize=16)
+def pairs(s: Slide, length: int, windows: int, taps: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """How many pairs of one of the first p windows and one of the first taps read the tensor, and
+    no padding: at row p, from 0 on, and a column for each number of `taps`."""
     first, end = (x[:, None] for x in _others(s, length, s.out, windows))
-    each = np.maximum(np.minimum(end, np.arange(taps + 1)) - first, 0)
+    each = np.maximum(np.minimum(end, taps) - first, 0)
     return np.pad(np.cumsum(each, axis=0), ((1, 0), (0, 0)))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.count.window_images import pairs
 
 
 @nk.diagram("b c, x -> x", sizes={"b": 40, "c": 37, "x": 37})
@@ -76,3 +77,11 @@ ALL = [
 @pytest.mark.parametrize("diagram", ALL, ids=lambda d: d.name)
 def test_values_and_bytes(diagram: nk.Diagram) -> None:
     nk.derive(diagram, dtype="fp32").check(resources=False).raise_if_wrong()
+
+
+def test_each_long_axis_is_counted_once_in_a_search() -> None:
+    """A search asks for the same pairs at hundreds of settings of tiles."""
+    pairs.cache_clear()
+    nk.derive(by_both, sizes={"b": 2**18, "c": 64, "x": 64}, dtype="fp32")
+    found = pairs.cache_info()
+    assert found.misses <= 16 < found.hits

@@ -1,5 +1,5 @@
 """Windows beside arrays along the axes that they run over, and along their own: what is drawn from
-`WINDOWED` on. And windows that keys are seen of, or see: from `SLID` on."""
+`WINDOWED` on. From `SLID` on, windows under key sets, too."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def beside(d: Drawing, y: Ref, names: Axes) -> Ref:
 
 
 def keyed(d: Drawing) -> Ref:
-    """Windows that are summed under keys: of a window, a tap or another axis the one that sees, and
-    another one that is seen, over windows and taps, or one of them."""
+    """Windows that are reduced under a key set. The query axis and the key axis are two of the
+    windows, the taps and other axes; the reduction goes over the key axis and some others."""
     i = d.axis(d.rng.choice((2, 4, 5, 9, 17)))
     beside = d.axis(d.rng.choice((2, 3, 5, 9, 18)))
     x = d.input(d.some((i, beside), 2, 2) if d.chance(0.6) else (i,))
@@ -69,7 +69,7 @@ def keyed(d: Drawing) -> Ref:
     q, k = d.rng.sample(every, 2)
     if q not in new and k not in new and d.chance(0.5):
         k = d.rng.choice(new)
-    # Taps are as many as the window has: no key set says that another axis has as many.
+    # The window says how many taps there are, so no key set may tie their number to another axis.
     apart = d.sizes[q] != d.sizes[k] or new[1] in (q, k)
     keys = key_set(d, (q,), (k,), apart)
     others = [a for a in every if a not in (q, k)]
